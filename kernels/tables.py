@@ -1,0 +1,91 @@
+"""The tables every kernel reads: plain arrays grouped by what they describe.
+
+One row is one thing (an instance, a lane, a view, a mesh), one array is one property of all of them. The groups are
+named tuples because numba takes those as they are; the arrays inside are shared, never copied, and changed in place.
+World space is right-handed with z up, in metres. Colours are red, green, blue in 0..1; light is summed as it stands,
+without gamma.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32: TypeAlias = NDArray[np.float32]
+I32: TypeAlias = NDArray[np.int32]
+I64: TypeAlias = NDArray[np.int64]
+U8: TypeAlias = NDArray[np.uint8]
+U32: TypeAlias = NDArray[np.uint32]
+
+OUTPUTS = ("rgb", "gray", "depth", "segmentation")
+"""What a view can be asked for, in the order of the columns of an offsets table."""
+OUTPUT_BYTES = (3, 1, 4, 1)
+"""Bytes a pixel takes in each output."""
+RGB, GRAY, DEPTH, SEGMENTATION = 1, 2, 4, 8
+"""Bits of `ViewTable.outputs`: bit k asks for `OUTPUTS[k]`."""
+
+NO_MESH = -1
+"""`InstanceTable.mesh` of a row that draws nothing."""
+NO_TEXTURE = -1
+"""`InstanceTable.texture` of a row with a plain colour."""
+
+
+class AssetTable(NamedTuple):
+    """What is loaded once and shared by every world: V vertices, T triangles, M meshes, X textures of P texels each."""
+
+    positions: F32  # [V, 3]
+    normals: F32  # [V, 3] unit length
+    uvs: F32  # [V, 2] u to the right, v down the texture
+    triangles: I32  # [T, 3] vertex rows, counter-clockwise seen from the front
+    triangle_is_flat: U8  # [T] 1 where the three normals are the same
+    mesh_first_triangle: I32  # [M]
+    mesh_triangle_count: I32  # [M]
+    mesh_first_vertex: I32  # [M]
+    mesh_vertex_count: I32  # [M]
+    mesh_center: F32  # [M, 3] of the box around its vertices
+    mesh_half_size: F32  # [M, 3] half the sides of that box
+    mesh_is_two_sided: U8  # [M] 1: its back is drawn too, lit from the viewer's side
+    texels: U32  # [X, P] all mip levels one after another, red in the lowest byte, then green, blue
+    mip_first_texel: I32  # [levels] where each level starts; level k is (size >> k) texels square
+    texture_size: int  # side of level 0, a power of two
+
+
+class InstanceTable(NamedTuple):
+    """One row is one mesh placed in one lane."""
+
+    mesh: I32  # [N] or NO_MESH
+    pose: F32  # [N, 3, 4] local to world; scale and mirroring included
+    color: F32  # [N, 3] multiplies the texture
+    texture: I32  # [N] or NO_TEXTURE
+    uv_scale: F32  # [N, 2] multiplies the mesh's UVs
+    label: U8  # [N] what segmentation shows; 0 is the sky's
+
+
+class LaneTable(NamedTuple):
+    """One row is one lane: which instance rows are its own, and how its light, sky and fog are."""
+
+    first_row: I32  # [L]
+    row_count: I32  # [L]
+    light_direction: F32  # [L, 3] the way the light travels; any length
+    light_color: F32  # [L, 3]
+    ambient: F32  # [L, 3] what reaches a surface that faces up
+    ambient_ground: F32  # [L, 3] what reaches a surface that faces down; between them, a blend
+    sky_horizon: F32  # [L, 3]
+    sky_zenith: F32  # [L, 3]
+    fog_color: F32  # [L, 3]
+    fog_range: F32  # [L, 2] depth in metres where fog begins and where nothing else is left; end <= begin: no fog
+
+
+class ViewTable(NamedTuple):
+    """One row is one picture asked for."""
+
+    lane: I32  # [V]
+    camera: F32  # [V, 3, 4] camera to world: right, up, backward, position
+    orthographic: U8  # [V] 0 perspective, 1 orthographic
+    half_height: F32  # [V] half the picture's height in metres: one metre ahead (perspective), anywhere (orthographic)
+    near: F32  # [V] metres along the view axis
+    far: F32  # [V]
+    width: I32  # [V] pixels
+    height: I32  # [V]
+    outputs: U8  # [V] bits of RGB, GRAY, DEPTH, SEGMENTATION
+    samples: U8  # [V] 1, or 4 for smooth edges

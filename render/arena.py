@@ -1,0 +1,39 @@
+"""The frame arena: one flat buffer of bytes that renderers paint into, and where in it each picture lies.
+
+An offsets table [V, 4] gives the byte where each output of each view begins, -1 where it was not asked for. Offsets need
+no alignment: a depth picture may begin at any byte, as it does inside a serialised reply.
+"""
+
+import numpy as np
+
+from worldloom.kernels.tables import DEPTH, I64, OUTPUTS, U8, ViewTable
+from worldloom.render.views import frame_bytes
+
+
+def lay_out(views: ViewTable, start: int = 0) -> tuple[I64, int]:
+    """Offsets that put output after output, each as one [V, H, W, ...] block if sizes agree; and the byte after all."""
+    sizes = frame_bytes(views)
+    in_order = sizes.T.ravel()
+    ends = start + np.cumsum(in_order)
+    offsets = (ends - in_order).reshape(len(OUTPUTS), -1).T.copy()
+    offsets[sizes == 0] = -1
+    return offsets, int(ends[-1]) if ends.size else start
+
+
+def make_arena(size_bytes: int) -> U8:
+    """A zeroed buffer to paint into."""
+    return np.zeros(size_bytes, np.uint8)
+
+
+def picture(arena: U8, views: ViewTable, offsets: I64, view: int, output: str) -> np.ndarray:
+    """One painted picture, as an array over the arena: [H, W, 3] for rgb, else [H, W]."""
+    column = OUTPUTS.index(output)
+    start = int(offsets[view, column])
+    if start < 0:
+        asked = [name for k, name in enumerate(OUTPUTS) if views.outputs[view] >> k & 1]
+        raise ValueError(f"view {view} was not asked for {output}, only for {', '.join(asked) or 'nothing'}")
+    height, width = int(views.height[view]), int(views.width[view])
+    data = arena[start : start + int(frame_bytes(views)[view, column])]
+    if 1 << column == DEPTH:
+        return data.view(np.float32).reshape(height, width)
+    return data.reshape((height, width, 3) if output == "rgb" else (height, width))

@@ -1,0 +1,107 @@
+"""The asset library: every mesh and texture of the server, loaded once and shared by all worlds."""
+
+import numpy as np
+
+from worldloom.kernels.tables import I32, U8, U32, AssetTable
+from worldloom.render import meshes, textures
+from worldloom.render.meshes import Mesh
+
+
+class AssetLibrary:
+    """Meshes and textures by name. Comes with the basic ones; anything may be added before or between draws."""
+
+    def __init__(self, texture_size: int = textures.DEFAULT_SIZE) -> None:
+        if texture_size < 1 or texture_size & (texture_size - 1):
+            raise ValueError(f"texture size {texture_size}: expected a power of two")
+        self.texture_size = texture_size
+        self._meshes: dict[str, Mesh] = {}
+        self._textures: dict[str, U32] = {}
+        self._table: AssetTable | None = None
+        for make in (meshes.box, meshes.plane, meshes.quad, meshes.sphere, meshes.cylinder, meshes.capsule):
+            self.add_mesh(make.__name__, make())
+        for paint in (textures.checker, textures.brick, textures.wood, textures.noise):
+            self.add_texture(paint.__name__, paint(texture_size))
+
+    def add_mesh(self, name: str, mesh: Mesh) -> int:
+        """Take in a mesh; the number returned is what instance rows carry."""
+        if name in self._meshes:
+            raise ValueError(f"there is a mesh named {name!r} already: choose another name")
+        self._meshes[name] = mesh
+        self._table = None
+        return len(self._meshes) - 1
+
+    def add_texture(self, name: str, pixels: U8) -> int:
+        """Take in a square uint8 picture of the library's texture size; its smaller versions are made here."""
+        expected = (self.texture_size, self.texture_size, 3)
+        if name in self._textures:
+            raise ValueError(f"there is a texture named {name!r} already: choose another name")
+        if pixels.shape != expected or pixels.dtype != np.uint8:
+            raise ValueError(f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}")
+        self._textures[name] = _mip_chain(pixels)
+        self._table = None
+        return len(self._textures) - 1
+
+    def mesh(self, name: str) -> int:
+        """The number of a mesh."""
+        return _number("mesh", name, list(self._meshes))
+
+    def texture(self, name: str) -> int:
+        """The number of a texture."""
+        return _number("texture", name, list(self._textures))
+
+    @property
+    def table(self) -> AssetTable:
+        """Everything as arrays; the same object until something is added."""
+        if self._table is None:
+            self._table = self._build_table()
+        return self._table
+
+    def _build_table(self) -> AssetTable:
+        parts = list(self._meshes.values())
+        vertex_counts = np.int32([len(mesh.positions) for mesh in parts])
+        triangle_counts = np.int32([len(mesh.triangles) for mesh in parts])
+        first_vertex = _starts(vertex_counts)
+        whole = meshes.join(*parts)
+        normals = whole.normals[whole.triangles]
+        lowest = np.stack([mesh.positions.min(axis=0) for mesh in parts])
+        highest = np.stack([mesh.positions.max(axis=0) for mesh in parts])
+        sides = self.texture_size >> np.arange(self.texture_size.bit_length())
+        return AssetTable(
+            positions=whole.positions,
+            normals=whole.normals,
+            uvs=whole.uvs,
+            triangles=whole.triangles,
+            triangle_is_flat=np.uint8((normals == normals[:, :1]).all(axis=(1, 2))),
+            mesh_first_triangle=_starts(triangle_counts),
+            mesh_triangle_count=triangle_counts,
+            mesh_first_vertex=first_vertex,
+            mesh_vertex_count=vertex_counts,
+            mesh_center=(lowest + highest) / 2,
+            mesh_half_size=(highest - lowest) / 2,
+            mesh_is_two_sided=np.uint8([mesh.two_sided for mesh in parts]),
+            texels=np.stack(list(self._textures.values())),
+            mip_first_texel=_starts(np.int32(sides * sides)),
+            texture_size=self.texture_size,
+        )
+
+
+def _starts(counts: I32) -> I32:
+    return np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
+
+
+def _mip_chain(pixels: U8) -> U32:
+    """The picture and its halvings down to one texel, flattened, a texel packed into 32 bits."""
+    levels = []
+    level = pixels.astype(np.float64)
+    while True:
+        rounded = np.rint(level).astype(np.uint32)
+        levels.append((rounded[..., 0] | rounded[..., 1] << 8 | rounded[..., 2] << 16 | np.uint32(255 << 24)).ravel())
+        if len(level) == 1:
+            return np.concatenate(levels)
+        level = (level[0::2, 0::2] + level[1::2, 0::2] + level[0::2, 1::2] + level[1::2, 1::2]) / 4
+
+
+def _number(kind: str, name: str, known: list[str]) -> int:
+    if name not in known:
+        raise ValueError(f"unknown {kind} {name!r}: expected one of {', '.join(known)}")
+    return known.index(name)

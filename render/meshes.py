@@ -1,0 +1,170 @@
+"""Meshes made from formulas, all around the origin and one metre in size, to be scaled by an instance's pose.
+
+Normals decide the shading: a corner that several faces share smoothly is one vertex, a hard edge is several.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from worldloom.kernels.tables import F32, I32
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """An indexed triangle mesh; triangles run counter-clockwise seen from the front."""
+
+    positions: F32  # [V, 3]
+    normals: F32  # [V, 3]
+    uvs: F32  # [V, 2]
+    triangles: I32  # [T, 3]
+    two_sided: bool = True
+
+    def __post_init__(self) -> None:
+        for name, dtype, columns in (
+            ("positions", np.float32, 3),
+            ("normals", np.float32, 3),
+            ("uvs", np.float32, 2),
+            ("triangles", np.int32, 3),
+        ):
+            array = np.ascontiguousarray(getattr(self, name), dtype)
+            if array.ndim != 2 or array.shape[1] != columns:
+                raise ValueError(f"mesh {name}: expected shape [n, {columns}], got {list(array.shape)}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"mesh {name}: every number must be finite")
+            object.__setattr__(self, name, array)
+        vertices = len(self.positions)
+        if not vertices or not len(self.triangles):
+            raise ValueError("a mesh needs at least one vertex and one triangle")
+        if len(self.normals) != vertices or len(self.uvs) != vertices:
+            raise ValueError(
+                f"mesh with {vertices} positions: expected as many normals and uvs, "
+                f"got {len(self.normals)} and {len(self.uvs)}"
+            )
+        if self.triangles.min() < 0 or self.triangles.max() >= vertices:
+            raise ValueError(
+                f"mesh triangles name vertices {self.triangles.min()} to {self.triangles.max()}: "
+                f"expected 0 to {vertices - 1}"
+            )
+        lengths = np.linalg.norm(self.normals, axis=1, keepdims=True)
+        if (lengths < 1e-12).any():
+            raise ValueError("mesh normals: expected every normal to have a length")
+        object.__setattr__(self, "normals", (self.normals / lengths).astype(np.float32))
+
+
+def grid(u_count: int, v_count: int) -> I32:
+    """Triangles over a (v_count + 1) x (u_count + 1) grid of vertices, u running fastest; front where u x v points."""
+    v, u = np.meshgrid(np.arange(v_count), np.arange(u_count), indexing="ij")
+    corner = (v * (u_count + 1) + u).ravel()
+    above = corner + u_count + 1
+    return np.concatenate(
+        [np.stack([corner, corner + 1, above + 1], axis=1), np.stack([corner, above + 1, above], axis=1)]
+    ).astype(np.int32)
+
+
+def box() -> Mesh:
+    """A cube of side 1; each face carries the whole texture, upright on the four sides."""
+    faces = []
+    for normal, right in (
+        ((1, 0, 0), (0, 1, 0)),
+        ((-1, 0, 0), (0, -1, 0)),
+        ((0, 1, 0), (-1, 0, 0)),
+        ((0, -1, 0), (1, 0, 0)),
+        ((0, 0, 1), (1, 0, 0)),
+        ((0, 0, -1), (1, 0, 0)),
+    ):
+        n, r = np.float32(normal), np.float32(right)
+        faces.append((n, r, np.cross(n, r)))
+    corners = np.float32([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
+    positions = [n / 2 + corners[:, :1] * r + corners[:, 1:] * up for n, r, up in faces]
+    uvs = np.stack([corners[:, 0] + 0.5, 0.5 - corners[:, 1]], axis=1)
+    quad_triangles = np.int32([[0, 1, 2], [0, 2, 3]])
+    return Mesh(
+        np.concatenate(positions),
+        np.repeat(np.float32([n for n, _, _ in faces]), 4, axis=0),
+        np.tile(uvs, (6, 1)),
+        np.concatenate([quad_triangles + 4 * face for face in range(6)]),
+        two_sided=False,
+    )
+
+
+def plane(cells: int = 1) -> Mesh:
+    """The unit square of the ground, facing up, in `cells` x `cells` pieces."""
+    steps = np.linspace(-0.5, 0.5, cells + 1, dtype=np.float32)
+    y, x = np.meshgrid(steps, steps, indexing="ij")
+    positions = np.stack([x.ravel(), y.ravel(), np.zeros(x.size, np.float32)], axis=1)
+    uvs = np.stack([positions[:, 0] + 0.5, 0.5 - positions[:, 1]], axis=1)
+    return Mesh(positions, np.tile(np.float32([0, 0, 1]), (len(positions), 1)), uvs, grid(cells, cells))
+
+
+def quad() -> Mesh:
+    """An upright unit square in the xz plane that faces -y, as a picture on a wall does."""
+    corners = np.float32([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
+    positions = np.stack([corners[:, 0], np.zeros(4, np.float32), corners[:, 1]], axis=1)
+    uvs = np.stack([corners[:, 0] + 0.5, 0.5 - corners[:, 1]], axis=1)
+    return Mesh(positions, np.tile(np.float32([0, -1, 0]), (4, 1)), uvs, np.int32([[0, 1, 2], [0, 2, 3]]))
+
+
+def _turned(radius: F32, z: F32, normal_radius: F32, normal_z: F32, v: F32, slices: int) -> Mesh:
+    """A profile, listed from the bottom up, turned around the z axis."""
+    angle = np.linspace(0, 2 * np.pi, slices + 1)
+    ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+    def around(r: F32, height: F32) -> F32:
+        flat = r[:, None, None] * ring[None]
+        return np.concatenate([flat, np.broadcast_to(height[:, None, None], (*flat.shape[:2], 1))], axis=2).reshape(-1, 3)
+
+    uvs = np.stack(np.broadcast_arrays(angle / (2 * np.pi), v[:, None]), axis=-1).reshape(-1, 2)
+    positions = around(radius, z)
+    triangles = grid(slices, len(radius) - 1)
+    corners = positions[triangles]
+    area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
+    return Mesh(positions, around(normal_radius, normal_z), uvs, triangles[area > 1e-9], two_sided=False)
+
+
+def sphere(slices: int = 32, stacks: int = 16) -> Mesh:
+    """A ball of diameter 1."""
+    latitude = np.linspace(-np.pi / 2, np.pi / 2, stacks + 1)
+    r, z = np.cos(latitude), np.sin(latitude)
+    return _turned(r / 2, z / 2, r, z, np.linspace(1, 0, stacks + 1), slices)
+
+
+def cylinder(slices: int = 32) -> Mesh:
+    """A cylinder around z of diameter 1 and height 1, closed by flat caps."""
+    half = np.float32([0.5, 0.5])
+    side = _turned(half, np.float32([-0.5, 0.5]), half * 2, half * 0, np.float32([1, 0]), slices)
+    tilt = np.float32([1, 1])
+    top = _turned(np.float32([0.5, 0]), half, half * 0, tilt, np.float32([0, 0]), slices)
+    bottom = _turned(np.float32([0, 0.5]), -half, half * 0, -tilt, np.float32([0, 0]), slices)
+    return join(side, _flat_uvs(top), _flat_uvs(bottom))
+
+
+def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh:
+    """A capsule around z: a tube of diameter 1 with ends `half_length` from the middle, closed by half balls of radius 0.5.
+
+    Scaling a capsule unevenly would squash its ends: make one mesh for each ratio of length to width.
+    """
+    latitude = np.linspace(-np.pi / 2, np.pi / 2, 2 * stacks + 1)
+    latitude = np.insert(latitude, stacks, 0.0)
+    shift = np.where(np.arange(latitude.size) <= stacks, -half_length, half_length)
+    r, z = np.cos(latitude), np.sin(latitude)
+    height = z / 2 + shift
+    return _turned(r / 2, height, r, z, (height.max() - height) / np.ptp(height), slices)
+
+
+def join(*meshes: Mesh) -> Mesh:
+    """Several meshes as one."""
+    starts = np.cumsum([0, *(len(mesh.positions) for mesh in meshes[:-1])])
+    return Mesh(
+        np.concatenate([mesh.positions for mesh in meshes]),
+        np.concatenate([mesh.normals for mesh in meshes]),
+        np.concatenate([mesh.uvs for mesh in meshes]),
+        np.concatenate([mesh.triangles + start for mesh, start in zip(meshes, starts, strict=True)]),
+        two_sided=any(mesh.two_sided for mesh in meshes),
+    )
+
+
+def _flat_uvs(mesh: Mesh) -> Mesh:
+    """The same mesh with the texture laid on from above."""
+    uvs = np.stack([mesh.positions[:, 0] + 0.5, 0.5 - mesh.positions[:, 1]], axis=1)
+    return Mesh(mesh.positions, mesh.normals, uvs, mesh.triangles, mesh.two_sided)

@@ -1,0 +1,76 @@
+"""Textures made from formulas: square, uint8 [size, size, 3], and seamless where they repeat."""
+
+import numpy as np
+
+from worldloom.kernels.tables import F32, U8
+
+DEFAULT_SIZE = 256
+
+
+def checker(size: int = DEFAULT_SIZE, squares: int = 2, light: int = 235, dark: int = 120) -> U8:
+    """A board of `squares` x `squares` fields."""
+    field = np.arange(size) * squares // size
+    return _gray(np.where((field[:, None] + field) % 2 == 0, light, dark))
+
+
+def brick(size: int = DEFAULT_SIZE, rows: int = 8, columns: int = 4, seed: int = 1) -> U8:
+    """A wall of offset bricks, each a little different, with lighter mortar."""
+    rng = np.random.default_rng(seed)
+    y, x = np.meshgrid(np.arange(size) / size * rows, np.arange(size) / size * columns, indexing="ij")
+    row = np.floor(y).astype(int)
+    shifted = x + 0.5 * (row % 2)
+    column = np.floor(shifted).astype(int) % columns
+    to_joint = np.minimum(
+        np.minimum(y - row, row + 1 - y) * size / rows, np.minimum(shifted % 1, 1 - shifted % 1) * size / columns
+    )
+    inside = np.clip((to_joint - 0.012 * size) / (0.006 * size), 0, 1)[..., None]
+    tone = rng.uniform(0.82, 1.08, (rows, columns))[row, column][..., None]
+    grain = 1 + 0.16 * (_fractal(size, seed + 1)[..., None] - 0.5)
+    bricks = np.array([186, 98, 74]) * tone * grain
+    mortar = np.array([205, 197, 184]) * grain
+    return _bytes(mortar + inside * (bricks - mortar))
+
+
+def wood(size: int = DEFAULT_SIZE, planks: int = 4, seed: int = 2) -> U8:
+    """Planks along u, with grain and dark joints."""
+    rng = np.random.default_rng(seed)
+    v = np.arange(size) / size * planks
+    plank = v.astype(int)
+    along = _fractal(size, seed + 1)
+    stretched = along[:, (np.arange(size) // 4 * 4 + rng.integers(0, 4)) % size]
+    rings = 0.5 + 0.5 * np.sin((v[:, None] * 9 + rng.uniform(0, 9, planks)[plank][:, None] + 3.0 * along) * 2 * np.pi)
+    tone = rng.uniform(0.85, 1.1, planks)[plank][:, None]
+    joint = np.clip(np.minimum(v % 1, 1 - v % 1) * size / planks / 2.0, 0.45, 1)[:, None]
+    shade = (tone * joint * (0.88 + 0.10 * rings + 0.10 * stretched))[..., None]
+    return _bytes(np.array([196, 148, 98]) * shade)
+
+
+def noise(size: int = DEFAULT_SIZE, low: int = 150, high: int = 245, seed: int = 3) -> U8:
+    """Soft gray clouds of several sizes."""
+    return _gray(low + (high - low) * _fractal(size, seed))
+
+
+def _fractal(size: int, seed: int, octaves: int = 5) -> F32:
+    """Value noise in 0..1, summed over octaves; repeats without a seam."""
+    rng = np.random.default_rng(seed)
+    total = np.zeros((size, size))
+    for octave in range(octaves):
+        cells = 4 << octave
+        lattice = rng.uniform(0, 1, (cells, cells))
+        at = np.arange(size) / size * cells
+        low = at.astype(int)
+        t = at - low
+        t = t * t * (3 - 2 * t)
+        high = (low + 1) % cells
+        across = lattice[:, low] + t * (lattice[:, high] - lattice[:, low])
+        total += (across[low] + t[:, None] * (across[high] - across[low])) / 2**octave
+    total -= total.min()
+    return np.asarray(total / total.max(), np.float32)
+
+
+def _gray(level: np.ndarray) -> U8:
+    return _bytes(np.repeat(level[..., None], 3, axis=2))
+
+
+def _bytes(colors: np.ndarray) -> U8:
+    return np.clip(np.rint(colors), 0, 255).astype(np.uint8)

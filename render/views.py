@@ -1,0 +1,104 @@
+"""The view table: which pictures are asked for, from where, how large, and what of them.
+
+A view table is plain arrays (see `worldloom.kernels.tables.ViewTable`); the functions here make and fill them without a
+Python loop over views. Cameras look along their own -z with +y up.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from worldloom.kernels.tables import F32, OUTPUT_BYTES, OUTPUTS, RGB, I64, ViewTable
+
+DEFAULT_SIZE = 64
+
+
+def output_bits(names: Iterable[str]) -> int:
+    """The bit mask that asks for these outputs."""
+    bits = 0
+    for name in names:
+        if name not in OUTPUTS:
+            raise ValueError(f"unknown output {name!r}: expected some of {', '.join(OUTPUTS)}")
+        bits |= 1 << OUTPUTS.index(name)
+    return bits
+
+
+def make_views(
+    lanes: ArrayLike,
+    *,
+    camera: ArrayLike | None = None,
+    fov_degrees: ArrayLike = 60.0,
+    orthographic_height: ArrayLike | None = None,
+    near: ArrayLike = 0.05,
+    far: ArrayLike = 100.0,
+    width: ArrayLike = DEFAULT_SIZE,
+    height: ArrayLike = DEFAULT_SIZE,
+    outputs: ArrayLike = RGB,
+    samples: ArrayLike = 1,
+) -> ViewTable:
+    """A view per entry of `lanes`; every other argument is one value for all of them or one each.
+
+    `fov_degrees` is the vertical field of view of a perspective camera. `orthographic_height`, the picture's height in
+    metres, makes the cameras orthographic where it is not NaN.
+    """
+    lane = np.atleast_1d(np.asarray(lanes, np.int32)).copy()
+    count = lane.size
+    poses = np.zeros((count, 3, 4), np.float32)
+    poses[...] = np.eye(3, 4, dtype=np.float32) if camera is None else np.asarray(camera, np.float32)
+    half_height = np.empty(count, np.float32)
+    half_height[...] = np.tan(np.radians(np.asarray(fov_degrees, np.float64)) / 2)
+    orthographic = np.zeros(count, np.uint8)
+    if orthographic_height is not None:
+        metres = np.broadcast_to(np.asarray(orthographic_height, np.float32), (count,))
+        orthographic[...] = ~np.isnan(metres)
+        half_height[...] = np.where(orthographic, metres / 2, half_height)
+
+    def column(value: ArrayLike, dtype: type[np.generic]) -> np.ndarray:
+        filled = np.empty(count, dtype)
+        filled[...] = value
+        return filled
+
+    return ViewTable(
+        lane=lane,
+        camera=poses,
+        orthographic=orthographic,
+        half_height=half_height,
+        near=column(near, np.float32),
+        far=column(far, np.float32),
+        width=column(width, np.int32),
+        height=column(height, np.int32),
+        outputs=column(outputs, np.uint8),
+        samples=column(samples, np.uint8),
+    )
+
+
+def select_views(views: ViewTable, rows: ArrayLike) -> ViewTable:
+    """A table of just these rows, in this order."""
+    return ViewTable(*(column[rows] for column in views))
+
+
+def look_at(eye: ArrayLike, target: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) -> F32:
+    """Camera poses [..., 3, 4] that stand at `eye` and look at `target`, for any number of cameras at once."""
+    eye = np.asarray(eye, np.float64)
+    target = np.asarray(target, np.float64)
+    eye, target, up = np.broadcast_arrays(eye, target, np.asarray(up, np.float64))
+    backward = _unit(eye - target)
+    right = np.cross(up, backward)
+    looking_along_up = np.linalg.norm(right, axis=-1, keepdims=True) < 1e-9
+    spare_up = np.where(np.abs(backward[..., :1]) < 0.9, (1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+    right = _unit(np.where(looking_along_up, np.cross(spare_up, backward), right))
+    pose = np.stack([right, np.cross(backward, right), backward, eye], axis=-1)
+    return pose.astype(np.float32)
+
+
+def frame_bytes(views: ViewTable) -> I64:
+    """Bytes [V, 4] that each output of each view takes, 0 where it was not asked for."""
+    pixels = views.width.astype(np.int64) * views.height
+    asked = (views.outputs[:, None] >> np.arange(len(OUTPUTS))) & 1
+    return pixels[:, None] * np.asarray(OUTPUT_BYTES, np.int64) * asked
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.where(length > 0, length, 1.0))
