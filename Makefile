@@ -1,0 +1,45 @@
+# Every target works on a fresh machine: what is missing is set up first. `make` alone lists them.
+PYTHON ?= python3
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+LINKS := build/typing/worldloom
+ROOMS := $(patsubst %/py.typed,%,$(wildcard */py.typed))
+
+.PHONY: help setup demo test check bench clean gl links
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) gl ## make .venv and fetch the OpenGL libraries, where missing
+
+demo: $(INSTALLED) ## see it work
+	@$(BIN)/worldloom demo
+
+test: setup ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
+	@$(BIN)/python -m pytest
+
+check: $(INSTALLED) links ## formatting, lint, types, and which room imports which
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy --no-error-summary
+	@PYTHONPATH=$(dir $(LINKS)) $(BIN)/lint-imports --no-logo
+
+bench: setup ## run the benchmarks
+	@$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only
+
+clean: ## remove all that was made here, .venv included
+	rm -rf .venv build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml scripts/setup-venv.sh
+	@scripts/setup-venv.sh $(PYTHON)
+	@touch $@
+
+gl: $(INSTALLED)
+	@scripts/setup-gl.sh
+
+# setuptools maps each room to worldloom.<room>; mypy and import-linter read the same mapping as links.
+links:
+	@mkdir -p $(LINKS)
+	@for room in $(ROOMS); do ln -sfn ../../../$$room $(LINKS)/$$room; done

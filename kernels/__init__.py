@@ -1,0 +1,5 @@
+"""numba functions over plain arrays: cull, rasterise, shade, unpack.
+
+A kernel takes arrays and numbers, writes into arrays it is given, holds no GIL and keeps nothing. This room knows nothing
+of the others: not of scenes or libraries, of GL, of worlds or of servers.
+"""

@@ -1,0 +1,109 @@
+"""What a draw must satisfy, checked before anything is painted.
+
+Structure is refused here with a word on which view and why, so kernels need not doubt it. Numbers that a simulation can
+produce by accident (a pose that is not finite) are no structure: such rows are left out of the picture.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from worldloom.kernels.tables import I64, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
+from worldloom.render.views import frame_bytes
+
+if TYPE_CHECKING:
+    from worldloom.render.scene import Scene
+
+MAX_SIDE_PIXELS = 8192
+_SQUARE_TOLERANCE = 1e-3
+"""How far a camera's axes may be from square and unit length: float32 rotations multiplied a few thousand times stay below."""
+
+
+def check_draw(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
+    """Raise ValueError if this draw cannot be done as asked."""
+    _check_arrays(views, arena, offsets)
+    lanes = len(scene.lanes.first_row)
+    _refuse(views.lane, (views.lane < 0) | (views.lane >= lanes), "lane", f"0 to {lanes - 1}" if lanes else "a lane to be there")
+    for name in ("width", "height"):
+        side = getattr(views, name)
+        _refuse(side, (side < 1) | (side > MAX_SIDE_PIXELS), name, f"1 to {MAX_SIDE_PIXELS} pixels")
+    _refuse(views.samples, (views.samples != 1) & (views.samples != 4), "samples", "1 or 4")
+    every = (1 << len(OUTPUTS)) - 1
+    _refuse(views.outputs, views.outputs > every, "outputs", f"bits of {', '.join(OUTPUTS)}, at most {every}")
+    _refuse(views.orthographic, views.orthographic > 1, "orthographic", "0 or 1")
+    _check_cameras(views)
+    _check_rows(scene)
+    _check_slots(views, arena, offsets)
+
+
+def _refuse(values: np.ndarray, wrong: np.ndarray, name: str, expected: str) -> None:
+    if wrong.any():
+        view = int(np.argmax(wrong))
+        raise ValueError(f"view {view}: {name} is {values[view]}, expected {expected}")
+
+
+def _check_arrays(views: ViewTable, arena: U8, offsets: I64) -> None:
+    count = len(views.lane)
+    dtypes = ("int32", "float32", "uint8", "float32", "float32", "float32", "int32", "int32", "uint8", "uint8")
+    for name, column, dtype in zip(views._fields, views, dtypes, strict=True):
+        shape = (count, 3, 4) if name == "camera" else (count,)
+        _check_array(f"views.{name}", column, dtype, shape)
+    _check_array("offsets", offsets, "int64", (count, len(OUTPUTS)))
+    _check_array("arena", arena, "uint8", (arena.size,))
+    if not arena.flags.writeable:
+        raise ValueError("the arena is read-only: expected an array that can be written")
+
+
+def _check_array(name: str, array: np.ndarray, dtype: str, shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        layout = "" if array.flags.c_contiguous else ", not contiguous"
+        raise ValueError(f"{name}: expected a contiguous {dtype} {list(shape)}, got {array.dtype} {list(array.shape)}{layout}")
+
+
+def _check_cameras(views: ViewTable) -> None:
+    half, near, far = views.half_height, views.near, views.far
+    _refuse(half, ~(np.isfinite(half) & (half > 0)), "half_height", "a finite number above 0")
+    _refuse(near, ~np.isfinite(near) | ((near <= 0) & (views.orthographic == 0)), "near", "a finite number, above 0 in perspective")
+    _refuse(far, ~(np.isfinite(far) & (far > near)), "far", "a finite number above near")
+    axes = views.camera[:, :, :3]
+    with np.errstate(invalid="ignore", over="ignore"):
+        drift = np.abs(np.matmul(axes.transpose(0, 2, 1), axes) - np.eye(3, dtype=np.float32)).max(axis=(1, 2), initial=0)
+    wrong = ~((drift <= _SQUARE_TOLERANCE) & np.isfinite(views.camera).all(axis=(1, 2)))
+    if wrong.any():
+        view = int(np.argmax(wrong))
+        raise ValueError(
+            f"view {view}: its camera is {views.camera[view].tolist()}, expected finite numbers whose first three columns "
+            "are of unit length and square to each other (render.views.look_at makes such)"
+        )
+
+
+def _check_rows(scene: "Scene") -> None:
+    instances, table = scene.instances, scene.assets.table
+    for name, column, none, known in (
+        ("mesh", instances.mesh, NO_MESH, len(table.mesh_first_triangle)),
+        ("texture", instances.texture, NO_TEXTURE, len(table.texels)),
+    ):
+        if column.size and (column.min() < none or column.max() >= known):
+            row = int(np.argmax((column < none) | (column >= known)))
+            raise ValueError(f"instance row {row}: {name} is {column[row]}, expected {none} for none, or 0 to {known - 1}")
+
+
+def _check_slots(views: ViewTable, arena: U8, offsets: I64) -> None:
+    sizes = frame_bytes(views)
+    asked = sizes > 0
+    outside = asked & ((offsets < 0) | (offsets > arena.size - sizes))
+    if outside.any():
+        view, output = (int(i) for i in np.argwhere(outside)[0])
+        raise ValueError(
+            f"view {view}: its {OUTPUTS[output]} takes {sizes[view, output]} bytes at offset {offsets[view, output]}, "
+            f"expected them inside the arena of {arena.size} bytes"
+        )
+    starts, lengths = offsets[asked], sizes[asked]
+    order = np.argsort(starts, kind="stable")
+    overlapping = starts[order][:-1] + lengths[order][:-1] > starts[order][1:]
+    if overlapping.any():
+        where = np.argwhere(asked)[order]
+        (view, output), (other, second) = where[int(np.argmax(overlapping))], where[int(np.argmax(overlapping)) + 1]
+        raise ValueError(
+            f"views {view} and {other}: {OUTPUTS[output]} and {OUTPUTS[second]} overlap in the arena, expected a place for each"
+        )

@@ -1,0 +1,107 @@
+"""The CPU renderer: the numba rasteriser, spread over threads.
+
+Kernels hold no GIL, so plain Python threads run them side by side; each has its own scratch memory and paints every n-th view.
+Which thread paints a view changes nothing in its bytes.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from worldloom.kernels.compiling import announce_compiling
+from worldloom.kernels.paint import most_triangles, paint_views
+from worldloom.kernels.raster import REAL_COLUMNS, WHOLE_COLUMNS, Scratch
+from worldloom.kernels.shade import LOOK_NUMBERS, ROW_BUFFERS
+from worldloom.kernels.tables import I64, OUTPUTS, U8, ViewTable
+from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.check import check_draw
+from worldloom.render.scene import Scene
+from worldloom.render.views import make_views, output_bits
+
+_WORTH_A_THREAD_PIXELS = 4096
+"""Waking another thread costs some 50 µs, about what a small view of this many pixels takes."""
+
+
+class CPURenderer:
+    """Draws with the processor alone; needs nothing but this package."""
+
+    name = "cpu"
+
+    def __init__(self, threads: int | None = None) -> None:
+        available = len(os.sched_getaffinity(0))
+        self.threads = available if threads is None else threads
+        if self.threads < 1:
+            raise ValueError(f"threads is {threads}, expected 1 or more (None for one a core, {available} here)")
+        self.device = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        self._scratch = [_make_scratch(0, 0, 0, 0) for _ in range(self.threads)]
+        self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-paint")
+        self._compile()
+
+    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
+        """Paint every asked output of every view at its byte offset of the arena."""
+        check_draw(scene, views, arena, offsets)
+        if not len(views.lane):
+            return
+        assets, instances, lanes = scene.assets.table, scene.instances, scene.lanes
+        pixels = views.width.astype(np.int64) * views.height
+        workers = int(min(self.threads, len(views.lane), max(1, pixels.sum() // _WORTH_A_THREAD_PIXELS)))
+        self._make_room(
+            workers,
+            int(assets.mesh_vertex_count.max()),
+            1 + int(most_triangles(assets, instances, lanes, views)),
+            int(pixels.max()),
+            int(views.width.max()),
+        )
+
+        def paint(worker: int) -> None:
+            paint_views(assets, instances, lanes, views, offsets, worker, workers, self._scratch[worker], arena)
+
+        others = [self._pool.submit(paint, worker) for worker in range(1, workers)]
+        paint(0)
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._pool.shutdown()
+
+    def __enter__(self) -> "CPURenderer":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _make_room(self, workers: int, vertices: int, triangles: int, pixels: int, width: int) -> None:
+        """Scratch memory for the largest view so far; it only ever grows, by doubling."""
+        for worker in range(workers):
+            have = self._scratch[worker]
+            wanted = (vertices, triangles, pixels, width)
+            held = (len(have.vertices), len(have.whole), have.visibility.shape[1], have.colors.shape[1])
+            if any(want > hold for want, hold in zip(wanted, held, strict=True)):
+                grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
+                self._scratch[worker] = _make_scratch(*grown)
+
+    def _compile(self) -> None:
+        """Draw one pixel, which compiles or loads every kernel."""
+        scene = Scene(AssetLibrary(texture_size=1))
+        views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
+        offsets, size_bytes = lay_out(views)
+        with announce_compiling():
+            self.draw(scene, views, make_arena(size_bytes), offsets)
+
+
+def _make_scratch(vertices: int, triangles: int, pixels: int, width: int) -> Scratch:
+    return Scratch(
+        matrix=np.zeros((3, 4)),
+        vertices=np.zeros((vertices, 6)),
+        polygon=np.zeros((4, 2)),
+        whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
+        real=np.zeros((triangles, REAL_COLUMNS)),
+        visibility=np.zeros((4, pixels), np.int64),
+        rows=np.zeros((ROW_BUFFERS, width), np.float32),
+        texel_level=np.zeros(width, np.int32),
+        colors=np.zeros((4, width), np.uint32),
+        look=np.zeros(LOOK_NUMBERS, np.float32),
+    )

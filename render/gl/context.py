@@ -1,0 +1,75 @@
+"""The one place where an OpenGL context is made, and where it is checked that its owner is the one who uses it.
+
+A context can be current on one thread only, and moderngl does not say so when another thread calls: it crashes or draws
+nothing. So the thread that makes a context is remembered, and every entry compares.
+"""
+
+import threading
+from typing import Any
+
+import moderngl
+
+from worldloom.render.devices import EGL_LIBRARY, GL_LIBRARY, explain_missing
+from worldloom.render.gl.raw import RawGL
+
+REQUIRED_VERSION = 450
+LAYERS_FROM_VERTICES = "GL_ARB_shader_viewport_layer_array"
+"""Lets a vertex shader choose the layer; without it, drawing into layers needs a slow geometry shader."""
+
+
+class RendererUnavailableError(RuntimeError):
+    """There is no such renderer on this machine; the text says what is missing and what installs it."""
+
+
+class GLContext:
+    """An OpenGL 4.5 context without a window, on one EGL device."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self._owner = threading.current_thread()
+        self.closed = False
+        settings: dict[str, Any] = {"backend": "egl", "libegl": EGL_LIBRARY, "libgl": GL_LIBRARY}
+        if device is not None:
+            settings["device_index"] = device
+        try:
+            self.moderngl = moderngl.create_context(require=REQUIRED_VERSION, standalone=True, **settings)
+        except Exception as error:  # moderngl raises bare exceptions
+            raise RendererUnavailableError(_why_no_context(device, error)) from error
+        if LAYERS_FROM_VERTICES not in self.moderngl.extensions:
+            name = self.device
+            self.moderngl.release()
+            raise RendererUnavailableError(
+                f"the OpenGL driver of {name} lacks {LAYERS_FROM_VERTICES}, which drawing many views at once needs: "
+                "use the cpu renderer, another device, or a newer driver"
+            )
+        self.raw = RawGL(self.moderngl.mglo._context.load)
+
+    @property
+    def device(self) -> str:
+        """What draws, as its driver names it."""
+        info = self.moderngl.info
+        return f"{info['GL_RENDERER']}, OpenGL {info['GL_VERSION']}"
+
+    def enter(self) -> None:
+        """Make sure that the caller may use this context, and that OpenGL calls go to it."""
+        caller = threading.current_thread()
+        if caller is not self._owner:
+            raise RuntimeError(
+                f"a GL renderer was made on thread {self._owner.name!r} and used on {caller.name!r}: "
+                "make it on the thread that uses it"
+            )
+        if self.closed:
+            raise RuntimeError("this GL renderer is closed: make another one")
+        # Someone else on this thread may have made another context current; this costs about a microsecond if not.
+        self.moderngl.mglo._context.__enter__()
+
+    def close(self) -> None:
+        """Give the context back."""
+        self.closed = True
+        self.moderngl.release()
+
+
+def _why_no_context(device: int | None, error: Exception) -> str:
+    which = "an OpenGL context" if device is None else f"an OpenGL context on device {device}"
+    return (
+        f"cannot make {which}: {error}. {explain_missing()} Or use the cpu renderer, which needs no graphics libraries."
+    )

@@ -1,0 +1,167 @@
+"""Draws views on a graphics card.
+
+A draw is cut into pages; each is prepared, issued and asked back, and while the card works on it the one before is
+unpacked into the arena.
+"""
+
+import ctypes
+from types import TracebackType
+from typing import Self
+
+from worldloom.kernels.tables import I32, I64, U8, ViewTable
+from worldloom.kernels.visible import BOTH_SIDES, COMMAND_WORDS, MIRRORED_FRONT_ONLY
+from worldloom.render.check import check_draw
+from worldloom.render.gl import raw
+from worldloom.render.gl.context import GLContext
+from worldloom.render.gl.library import GpuLibrary
+from worldloom.render.gl.pages import Page, plan_pages
+from worldloom.render.gl.prepare import PageBuffers, Preparer, Tables
+from worldloom.render.gl.programs import compile_program
+from worldloom.render.gl.readback import Readback
+from worldloom.render.gl.targets import Target, TargetCache
+from worldloom.render.scene import Scene
+
+_PAGES_IN_FLIGHT = 2
+_FAR = (ctypes.c_float * 1)(0.0)
+
+
+class GLRenderer:
+    """The renderer for graphics cards. The thread that makes it is the only one that may use it."""
+
+    name = "gl"
+
+    def __init__(self, device: int | None = None) -> None:
+        """Open a device by its EGL number, or the first one."""
+        self._context = GLContext(device)
+        self._gl = gl = self._context.raw
+        programs = [
+            compile_program(self._context.moderngl, vertex, fragment)
+            for vertex, fragment in (
+                ("geometry.vert.glsl", "geometry.frag.glsl"),
+                ("sky.vert.glsl", "sky.frag.glsl"),
+                ("cover.vert.glsl", "resolve.frag.glsl"),
+            )
+        ]
+        self._geometry, self._sky, self._resolve = (program.glo for program in programs)
+        self._empty_vertex_array = gl.create("VertexArrays")
+        self._targets = TargetCache(gl)
+        self._library: GpuLibrary | None = None
+        self._preparer = Preparer()
+        self._flights = [(PageBuffers(gl), Readback(gl)) for _ in range(_PAGES_IN_FLIGHT)]
+        # Row 0 of a texture becomes the top of the picture, and depth runs from 1 (near) to 0 (far).
+        gl.ClipControl(raw.UPPER_LEFT, raw.ZERO_TO_ONE)
+        gl.Disable(raw.DITHER)
+        gl.PixelStorei(raw.PACK_ALIGNMENT, 4)
+        gl.check("setting up")
+
+    @property
+    def device(self) -> str:
+        """What draws, as its driver names it."""
+        return self._context.device
+
+    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
+        """Paint every output that the views ask for into the arena, each at its offset."""
+        check_draw(scene, views, arena, offsets)
+        self._context.enter()
+        self._check_sizes(views)
+        tables = Tables(self._upload_library(scene).table, scene.instances, scene.lanes, views)
+        try:
+            turn = 0
+            for page in plan_pages(views, self._targets.layers_per_page):
+                buffers, readback = self._flights[turn]
+                readback.finish(views, offsets, arena)
+                target = self._targets.get(page.group, page.views.size)
+                self._issue(page, target, buffers, self._preparer.fill(tables, page.views, buffers))
+                readback.start(page, target)
+                turn = (turn + 1) % _PAGES_IN_FLIGHT
+            for step in range(_PAGES_IN_FLIGHT):
+                self._flights[(turn + step) % _PAGES_IN_FLIGHT][1].finish(views, offsets, arena)
+            self._gl.check("drawing")
+        except BaseException:
+            for _, readback in self._flights:
+                readback.abandon()
+            raise
+
+    def close(self) -> None:
+        """Give everything back. Closing twice does nothing."""
+        if self._context.closed:
+            return
+        self._context.enter()
+        for buffers, readback in self._flights:
+            readback.release()
+            buffers.release()
+        if self._library is not None:
+            self._library.release()
+        self._targets.release()
+        self._context.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_sizes(self, views: ViewTable) -> None:
+        largest = max(int(views.width.max(initial=1)), int(views.height.max(initial=1)))
+        if largest > self._targets.max_side:
+            raise ValueError(
+                f"a view is {largest} pixels wide or high: this device draws at most {self._targets.max_side}"
+            )
+
+    def _upload_library(self, scene: Scene) -> GpuLibrary:
+        table = scene.assets.table
+        if self._library is None or self._library.table is not table:
+            if self._library is not None:
+                self._library.release()
+                self._library = None
+            self._library = GpuLibrary(self._gl, table)
+        return self._library
+
+    def _issue(self, page: Page, target: Target, buffers: PageBuffers, segments: I32) -> None:
+        """Queue everything that paints a page: its rows, the sky behind them, and the mean of the samples."""
+        gl = self._gl
+        gl.BindFramebuffer(raw.FRAMEBUFFER, target.draw_framebuffer)
+        gl.Viewport(0, 0, page.group.width, page.group.height)
+        gl.ClearNamedFramebufferfv(target.draw_framebuffer, raw.DEPTH, 0, _FAR)
+        gl.BindTextureUnit(3, buffers.layers_texture())
+        gl.Enable(raw.DEPTH_TEST)
+        self._draw_rows(buffers, segments)
+        self._draw_sky(page.views.size)
+        if page.group.samples > 1:
+            self._draw_resolved(page.views.size, target)
+
+    def _draw_rows(self, buffers: PageBuffers, segments: I32) -> None:
+        gl = self._gl
+        assert self._library is not None
+        self._library.use(buffers.records.name)
+        gl.UseProgram(self._geometry)
+        gl.DepthFunc(raw.GREATER)
+        gl.BindBuffer(raw.DRAW_INDIRECT_BUFFER, buffers.commands.name)
+        for facing, first, count in segments.tolist():
+            if facing == BOTH_SIDES:
+                gl.Disable(raw.CULL_FACE)
+            else:
+                gl.Enable(raw.CULL_FACE)
+                gl.CullFace(raw.FRONT if facing == MIRRORED_FRONT_ONLY else raw.BACK)
+            start = ctypes.c_void_p(first * 4 * COMMAND_WORDS)
+            gl.MultiDrawElementsIndirect(raw.TRIANGLES, raw.UNSIGNED_INT, start, count, 0)
+
+    def _draw_sky(self, layers: int) -> None:
+        """Only where depth is still that of the far plane."""
+        gl = self._gl
+        gl.Disable(raw.CULL_FACE)
+        gl.DepthFunc(raw.GEQUAL)
+        gl.UseProgram(self._sky)
+        gl.BindVertexArray(self._empty_vertex_array)
+        gl.DrawArraysInstanced(raw.TRIANGLES, 0, 3, layers)
+
+    def _draw_resolved(self, layers: int, target: Target) -> None:
+        gl = self._gl
+        gl.BindFramebuffer(raw.FRAMEBUFFER, target.read_framebuffer)
+        gl.Disable(raw.DEPTH_TEST)
+        gl.UseProgram(self._resolve)
+        gl.BindTextureUnit(1, target.sampled_color)
+        gl.BindTextureUnit(2, target.sampled_depth or target.sampled_color)
+        gl.DrawArraysInstanced(raw.TRIANGLES, 0, 3, layers)

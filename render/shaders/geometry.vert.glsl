@@ -1,0 +1,49 @@
+#version 450
+#extension GL_ARB_shader_viewport_layer_array : require
+#include "layers.glsl"
+
+layout(location = 0) in vec3 position;
+layout(location = 1) in vec3 normal;
+layout(location = 2) in vec2 uv;
+// One visible row, the same for all its vertices: kernels/pack.py writes these records.
+layout(location = 3) in vec4 to_clip_x;
+layout(location = 4) in vec4 to_clip_y;
+layout(location = 5) in vec4 to_depth;
+layout(location = 6) in vec4 depth_to_clip;  // z scale, z offset, 1 if orthographic, layer
+layout(location = 7) in vec4 cofactors_x;    // w: red
+layout(location = 8) in vec4 cofactors_y;    // w: green
+layout(location = 9) in vec4 cofactors_z;    // w: blue
+layout(location = 10) in vec4 surface;       // uv scale, texture, label
+
+out vec3 world_normal;
+out vec2 scaled_uv;
+out float depth_m;
+flat out vec4 color_label;
+flat out int texture_index;
+flat out vec4 to_light;
+flat out vec4 light_color;
+flat out vec4 ambient;
+flat out vec4 ambient_ground;
+flat out vec3 fog_color;
+
+void main() {
+    vec4 local = vec4(position, 1.0);
+    depth_m = dot(to_depth, local);
+    gl_Position = vec4(
+        dot(to_clip_x, local),
+        dot(to_clip_y, local),
+        depth_to_clip.x * depth_m + depth_to_clip.y,
+        depth_to_clip.z > 0.0 ? 1.0 : depth_m
+    );
+    int layer = int(depth_to_clip.w);
+    gl_Layer = layer;
+    world_normal = vec3(dot(cofactors_x.xyz, normal), dot(cofactors_y.xyz, normal), dot(cofactors_z.xyz, normal));
+    scaled_uv = uv * surface.xy;
+    color_label = vec4(cofactors_x.w, cofactors_y.w, cofactors_z.w, surface.w / 255.0);
+    texture_index = int(surface.z);
+    to_light = of_layer(layer, TO_LIGHT);
+    light_color = of_layer(layer, LIGHT_COLOR);
+    ambient = of_layer(layer, AMBIENT);
+    ambient_ground = of_layer(layer, AMBIENT_GROUND);
+    fog_color = of_layer(layer, FOG_COLOR).rgb;
+}

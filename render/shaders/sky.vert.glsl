@@ -1,0 +1,19 @@
+#version 450
+#extension GL_ARB_shader_viewport_layer_array : require
+#include "layers.glsl"
+
+// One triangle that covers a whole layer, at the far plane; one instance is one layer.
+out vec4 ray_up;               // the ray through this point; w: how far up the picture it is, 0 to 1
+flat out vec4 horizon_far;     // the sky's colour below; w: depth of the far plane
+flat out vec4 zenith_is_flat;  // the sky's colour above; w: 1 if orthographic
+
+void main() {
+    vec2 corner = vec2(gl_VertexID == 1 ? 3.0 : -1.0, gl_VertexID == 2 ? 3.0 : -1.0);
+    gl_Position = vec4(corner, 0.0, 1.0);
+    gl_Layer = gl_InstanceID;
+    vec3 ray = of_layer(gl_InstanceID, FORWARD).xyz;
+    ray += corner.x * of_layer(gl_InstanceID, RIGHT).xyz + corner.y * of_layer(gl_InstanceID, UP).xyz;
+    ray_up = vec4(ray, 0.5 + 0.5 * corner.y);
+    horizon_far = vec4(of_layer(gl_InstanceID, SKY_HORIZON).rgb, of_layer(gl_InstanceID, AMBIENT_GROUND).w);
+    zenith_is_flat = vec4(of_layer(gl_InstanceID, SKY_ZENITH).rgb, of_layer(gl_InstanceID, FOG_COLOR).w);
+}

@@ -1,0 +1,91 @@
+"""The command line: `worldloom COMMAND`. Each command is a module that is imported only when it is asked for.
+
+A command module has `add_arguments(parser)` and `run(args)`, which returns the exit code. Exit codes: 0 all is well,
+1 it failed, 2 the command line was wrong, 130 interrupted.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, cast
+
+EXIT_OK, EXIT_FAILURE, EXIT_INTERRUPTED = 0, 1, 130
+
+
+class Command(NamedTuple):
+    """One line of the table below."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "demo": Command("worldloom.server.demo", "draw many worlds at once, measure it, and save a picture of them"),
+    "doctor": Command("worldloom.server.doctor", "say which renderer this machine gets, why, and what to install"),
+}
+
+
+class CommandModule(Protocol):
+    """What a module named in the table has to offer."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's options."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the exit code comes back."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _make_parser(chosen=next((word for word in words if not word.startswith("-")), None))
+    args = parser.parse_args(words)
+    if args.command is None:
+        parser.print_help()
+        return EXIT_OK
+    try:
+        code = _load(args.command).run(args)
+        sys.stdout.flush()  # a closed pipe shows here, where it can be answered
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing to tell, and nothing for the interpreter to flush at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except (ValueError, OSError, RuntimeError) as error:
+        if args.traceback:
+            raise
+        print(f"worldloom {args.command}: {_one_line(error)}", file=sys.stderr)
+        return EXIT_FAILURE
+    return code
+
+
+def _make_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The whole command line; of the commands only the chosen one is loaded, so that --help answers at once."""
+    parser = argparse.ArgumentParser(prog="worldloom", description="Pixel observations of many worlds at once.")
+    parser.add_argument("--version", action="version", version=f"worldloom {importlib.metadata.version('worldloom')}")
+    parser.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", description="`worldloom COMMAND --help` says more of each."
+    )
+    for name, command in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name,
+            help=command.summary,
+            description=command.summary[0].upper() + command.summary[1:] + ".",
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+        if name == chosen:
+            _load(name).add_arguments(subparser)
+    return parser
+
+
+def _load(name: str) -> CommandModule:
+    return cast(CommandModule, importlib.import_module(COMMANDS[name].module))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

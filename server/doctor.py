@@ -1,0 +1,154 @@
+"""`worldloom doctor`: what this machine has for drawing, which renderer is taken and why, and what to install."""
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from worldloom.kernels.compiling import CACHE_FOLDER
+from worldloom.render.choose import Choice, choose, explain
+from worldloom.render.devices import INSTALL_COMMAND, Device, list_devices, missing_parts, probe
+
+_PACKAGES = {
+    "worldloom": "",
+    "numpy": "arrays",
+    "numba": "compiles simulation and drawing for this processor",
+    "moderngl": "talks to OpenGL",
+}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that is shown."""
+
+    python: str
+    versions: dict[str, str | None]
+    threads: int
+    cache_folder: str
+    cache_bytes: int
+    devices: list[Device]
+    choice: Choice | None
+    """None where neither renderer works."""
+    cpu_problem: str | None
+    missing: list[str]
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {**asdict(self), "install": INSTALL_COMMAND if self.missing else None}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `worldloom doctor`."""
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--device", type=int, metavar="N", help="look at this graphics device only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and print what was found: 0 if something can draw here, 1 if not."""
+    findings = examine(args.device)
+    print(json.dumps(findings.as_dict(), indent=2) if args.json else describe(findings))
+    return 0 if findings.choice else 1
+
+
+def examine(device: int | None = None) -> Findings:
+    """Ask the machine. Every driver is tried in a process of its own, which takes a second or so each."""
+    found = list_devices()
+    if device is not None:
+        choose("gl", device, found)  # says so if there is no such device
+        found = [one for one in found if one.index == device]
+    devices = [probe(one) for one in found]
+    choice: Choice | None = choose("auto", device, devices)
+    cpu_problem = _cpu_problem()
+    if cpu_problem and choice and choice.name == "cpu":
+        usable = [one for one in devices if not one.problem]
+        choice = Choice("gl", usable[0].index, "the cpu renderer does not work here.") if usable else None
+    return Findings(
+        python=platform.python_version(),
+        versions={name: _version(name) for name in _PACKAGES},
+        threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cache_folder=str(CACHE_FOLDER),
+        cache_bytes=sum(file.stat().st_size for file in Path(CACHE_FOLDER).rglob("*") if file.is_file()),
+        devices=devices,
+        choice=choice,
+        cpu_problem=cpu_problem,
+        missing=missing_parts(),
+    )
+
+
+def describe(findings: Findings) -> str:
+    """The findings as text for people."""
+    packages = [("python", findings.python, "")]
+    packages += [(name, findings.versions[name] or "not installed", why) for name, why in _PACKAGES.items()]
+    cache = f"{findings.cache_folder} ({findings.cache_bytes / 1e6:.1f} MB)"
+    sections = [
+        ("Versions", _aligned(packages)),
+        (
+            "Processor",
+            _aligned(
+                [
+                    ("threads", str(findings.threads), "that the cpu renderer may use"),
+                    ("kernel cache", cache, ""),
+                ]
+            ),
+        ),
+        ("Graphics devices, as EGL lists them (EGL is OpenGL without a window)", _device_lines(findings.devices)),
+        ("Renderer", _renderer_lines(findings)),
+    ]
+    if findings.missing:
+        parts = [f"- {part}" for part in findings.missing]
+        sections.append(("Missing for OpenGL", [*parts, "", "Install with:", f"  {INSTALL_COMMAND}"]))
+    return "\n\n".join("\n".join([title, *(f"  {line}".rstrip() for line in lines)]) for title, lines in sections)
+
+
+def _device_lines(devices: list[Device]) -> list[str]:
+    if not devices:
+        return ["none"]
+    lines = []
+    for device in devices:
+        kind = "software: it draws on the processor" if device.is_software else "graphics card"
+        file = f", {device.file}" if device.file else ""
+        lines.append(f"{device.index}  {device.name or 'unknown'}")
+        lines.append(f"   cannot be used: {device.problem}" if device.problem else f"   {kind}{file}")
+    return lines
+
+
+def _renderer_lines(findings: Findings) -> list[str]:
+    lines = []
+    if findings.choice:
+        lines.append(explain(findings.choice))
+    else:
+        lines.append("None works on this machine.")
+    if findings.cpu_problem:
+        lines.append(f"cpu cannot be used: {findings.cpu_problem}")
+    usable = [str(device.index) for device in findings.devices if not device.problem]
+    if findings.choice and findings.choice.name == "cpu" and usable:
+        lines.append(f"To draw with OpenGL all the same: worldloom serve --renderer gl --device {usable[0]}")
+    return lines
+
+
+def _aligned(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Rows of name, value and remark in columns; a remark follows its value where that one is long."""
+    rows = list(rows)
+    names = max(len(name) for name, _, _ in rows)
+    values = max((len(value) for _, value, remark in rows if remark), default=0)
+    return [f"{name:<{names}}  {value:<{values}}  {remark}".rstrip() for name, value, remark in rows]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_problem() -> str | None:
+    try:
+        importlib.import_module("worldloom.render.cpu")
+    except Exception as error:  # whatever keeps it from loading is the answer
+        return f"{type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,41 @@
+"""What holds for all tests: where OpenGL is missing the run fails, unless WORLDLOOM_SKIP_GL=1 says to go without."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+PROBE = Path(__file__).parents[1] / "scripts" / "probe_gl.py"
+SKIP_GL = os.environ.get("WORLDLOOM_SKIP_GL") == "1"
+HOW_TO_GET_GL = """\
+Get it, with or without a graphics card: make setup
+which comes to:                          apt-get install libegl1 libegl-mesa0 libgl1 libgl1-mesa-dri
+Or run the other tests alone:            WORLDLOOM_SKIP_GL=1 make test"""
+
+# The first example of a property may compile kernels, which takes longer than any deadline per example.
+hypothesis.settings.register_profile("worldloom", deadline=None)
+hypothesis.settings.load_profile("worldloom")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SKIP_GL:
+        for item in _gl_tests(items):
+            item.add_marker(pytest.mark.skip(reason="WORLDLOOM_SKIP_GL=1"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Look for OpenGL before the first test, and only if one of those that were selected needs it."""
+    waiting = _gl_tests(session.items)
+    if SKIP_GL or session.config.option.collectonly or not waiting:
+        return
+    probe = subprocess.run([sys.executable, PROBE], capture_output=True, text=True, timeout=60)
+    if probe.returncode:
+        reason = probe.stderr.strip() or f"the probe ended with code {probe.returncode}"
+        raise pytest.UsageError(f"{reason}. Tests that need it: {len(waiting)}\n{HOW_TO_GET_GL}")
+
+
+def _gl_tests(items: list[pytest.Item]) -> list[pytest.Item]:
+    return [item for item in items if item.get_closest_marker("gl")]
