@@ -3,11 +3,11 @@
 import numpy as np
 
 from worldloom.kernels.compiling import inlined
-from worldloom.kernels.tables import F32
+from worldloom.kernels.tables import F32, F64
 
 
 @inlined
-def model_view(pose: F32, row: int, camera: F32, view: int, out) -> None:  # type: ignore[no-untyped-def]
+def model_view(pose: F32, row: int, camera: F32, view: int, out: F64) -> None:
     """Local to camera coordinates, into `out` [3, 4] (float64).
 
     A camera's axes are square and of unit length, so the transpose undoes its rotation.
@@ -24,8 +24,16 @@ def model_view(pose: F32, row: int, camera: F32, view: int, out) -> None:  # typ
 
 
 @inlined
-def in_frustum(  # type: ignore[no-untyped-def]
-    center: F32, half_size: F32, mesh: int, matrix, half_height: float, aspect: float, near: float, far: float, orthographic: bool
+def in_frustum(
+    center: F32,
+    half_size: F32,
+    mesh: int,
+    matrix: F64,
+    half_height: float,
+    aspect: float,
+    near: float,
+    far: float,
+    orthographic: bool,
 ) -> bool:
     """Whether the box around a mesh, under `matrix` (see `model_view`), reaches into a view's frustum.
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from worldloom.kernels.compiling import called, inlined, kernel
-from worldloom.kernels.raster import KEY, SAMPLE_X, SAMPLE_Y, Scratch, rasterise
+from worldloom.kernels.raster import KEY, SAMPLE_X, SAMPLE_Y, Scratch, padded, rasterise
 from worldloom.kernels.shade import read_look, record_at, shade_row
 from worldloom.kernels.tables import (
     DEPTH,
@@ -21,8 +21,17 @@ from worldloom.kernels.tables import (
 
 
 @kernel
-def paint_views(assets: AssetTable, instances: InstanceTable, lanes: LaneTable, views: ViewTable, offsets: I64,
-                first: int, step: int, scratch: Scratch, arena: U8) -> None:
+def paint_views(
+    assets: AssetTable,
+    instances: InstanceTable,
+    lanes: LaneTable,
+    views: ViewTable,
+    offsets: I64,
+    first: int,
+    step: int,
+    scratch: Scratch,
+    arena: U8,
+) -> None:
     """Paint views first, first + step, first + 2 step, ...: one worker's share of a batch."""
     for view in range(first, views.lane.size, step):
         rasterise(assets, instances, lanes, views, view, scratch)
@@ -48,15 +57,18 @@ def most_triangles(assets: AssetTable, instances: InstanceTable, lanes: LaneTabl
 
 
 @called
-def _paint_colors(assets: AssetTable, instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch,
-                  offsets: I64, arena: U8) -> None:
+def _paint_colors(
+    assets: AssetTable, instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8
+) -> None:
     for y in range(views.height[view]):
         shade_row(assets, instances, views, view, y, scratch)
         _write_colors(views, view, y, scratch, offsets, arena)
 
 
 @called
-def _paint_ids(instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8) -> None:
+def _paint_ids(
+    instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8
+) -> None:
     for y in range(views.height[view]):
         _write_ids(instances, views, view, y, scratch, offsets, arena)
 
@@ -70,29 +82,37 @@ def _write_colors(views: ViewTable, view: int, y: int, scratch: Scratch, offsets
     if views.outputs[view] & RGB:
         at = np.uint64(offsets[view, 0]) + three * np.uint64(y) * width
         for x in range(width):
-            color = colors[0, x]
+            color = colors[x]
             arena[at + three * x] = np.uint8(color)
             arena[at + three * x + one] = np.uint8(color >> np.uint32(8))
             arena[at + three * x + two] = np.uint8(color >> np.uint32(16))
     if views.outputs[view] & GRAY:
         at = np.uint64(offsets[view, 1]) + np.uint64(y) * width
         for x in range(width):
-            arena[at + x] = gray_of(colors[0, x])
+            arena[at + x] = gray_of(colors[x])
 
 
 @inlined
 def gray_of(color: np.uint32) -> np.uint8:
     """The brightness of a finished pixel."""
-    red, green, blue = color & np.uint32(255), (color >> np.uint32(8)) & np.uint32(255), (color >> np.uint32(16)) & np.uint32(255)
-    return np.uint8((np.uint32(77) * red + np.uint32(150) * green + np.uint32(29) * blue + np.uint32(128)) >> np.uint32(8))
+    red, green, blue = (
+        color & np.uint32(255),
+        (color >> np.uint32(8)) & np.uint32(255),
+        (color >> np.uint32(16)) & np.uint32(255),
+    )
+    return np.uint8(
+        (np.uint32(77) * red + np.uint32(150) * green + np.uint32(29) * blue + np.uint32(128)) >> np.uint32(8)
+    )
 
 
 @inlined
-def _write_ids(instances: InstanceTable, views: ViewTable, view: int, y: int, scratch: Scratch, offsets: I64,
-               arena: U8) -> None:
+def _write_ids(
+    instances: InstanceTable, views: ViewTable, view: int, y: int, scratch: Scratch, offsets: I64, arena: U8
+) -> None:
     """A row of depth and labels, straight from the visibility buffer."""
     width = np.uint64(views.width[view])
     base = np.uint64(y) * width
+    row = np.uint64(y) * padded(width)
     visibility, whole, real = scratch.visibility, scratch.whole, scratch.real
     far = views.far[view]
     orthographic = views.orthographic[view] == 1
@@ -100,17 +120,19 @@ def _write_ids(instances: InstanceTable, views: ViewTable, view: int, y: int, sc
     if views.outputs[view] & SEGMENTATION:
         at = np.uint64(offsets[view, 3]) + base
         for x in range(width):
-            number = record_at(visibility, np.uint64(0), base + x)
+            number = record_at(visibility, np.uint64(0), row + x)
             arena[at + x] = instances.label[whole[number, 0]] if number != 0 else np.uint8(0)
     if views.outputs[view] & DEPTH:
         at = np.uint64(offsets[view, 2]) + np.uint64(4) * base
         for x in range(width):
-            number = record_at(visibility, np.uint64(0), base + x)
+            number = record_at(visibility, np.uint64(0), row + x)
             depth = far
             if number != 0:
-                key = np.int32(visibility[0, base + x] >> np.int64(32)).view(np.float32)
+                key = np.int32(visibility[row + x] >> np.int64(32)).view(np.float32)
                 if four:  # from the sample's point to the pixel's centre
-                    key += np.float32(real[number, KEY] * (0.5 - SAMPLE_X[0]) + real[number, KEY + 1] * (0.5 - SAMPLE_Y[0]))
+                    key += np.float32(
+                        real[number, KEY] * (0.5 - SAMPLE_X[0]) + real[number, KEY + 1] * (0.5 - SAMPLE_Y[0])
+                    )
                 depth = far - key if orthographic else np.float32(1.0) / key
                 if four:
                     depth = min(max(depth, views.near[view]), far) if depth > 0.0 or orthographic else far

@@ -3,20 +3,29 @@
 The visibility buffer holds one 64-bit word a sample: the high half is the bits of the depth key, a float32 that is linear
 on the screen and grows towards the viewer (1/depth in perspective, far - depth in orthographic views); the low half is the
 triangle record's number, complemented. Positive floats order as their bits do, so "nearest wins, and among equals the first"
-is the plain maximum of two integers: no branch, and the loop over a span becomes vector code.
+is the plain maximum of two integers.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.cull import in_frustum, model_view
-from worldloom.kernels.tables import F32, I32, I64, NO_MESH, U32, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, U32, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.vector import LANES, enter_block
 
 SUBPIXELS = 256.0
 """Vertices are rounded to this many positions a pixel, so that both triangles at an edge see the same edge."""
+
+BLOCK = LANES
+"""Pixels that are worked on together: a vector register of float32."""
+
+MAX_WIDTH = 8192
+"""Pixels, of the widest view."""
+STRIDE = MAX_WIDTH + 264
+"""Numbers from one row buffer to the next. A constant, so the compiler knows that the rows do not overlap; not a power of
+two, so they do not compete for the same places in the cache."""
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
 SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
@@ -33,15 +42,15 @@ REAL_COLUMNS = 33
 class Scratch(NamedTuple):
     """What one worker needs to draw a view; made once, large enough for the largest view."""
 
-    matrix: NDArray[np.float64]  # [3, 4]
-    vertices: NDArray[np.float64]  # [most vertices of a mesh, 6]: homogeneous x, y, w; depth; rounded pixel x, y
-    polygon: NDArray[np.float64]  # [4, 2] a triangle cut by the near plane: pixel x, y
+    matrix: F64  # [3, 4]
+    vertices: F64  # [most vertices of a mesh, 6]: homogeneous x, y, w; depth; rounded pixel x, y
+    polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
     whole: I32  # [capacity, WHOLE_COLUMNS] triangle records: one row is one triangle that may be seen
-    real: NDArray[np.float64]  # [capacity, REAL_COLUMNS]
-    visibility: I64  # [4, pixels]
-    rows: F32  # [6, widest view] shading buffers, see shade.py
-    texel_level: I32  # [widest view]
-    colors: U32  # [4, widest view] finished pixels of a row, one row a sample, red in the lowest byte
+    real: F64  # [capacity, REAL_COLUMNS]
+    visibility: I64  # [4 * pixels] one part a sample, rows padded to whole blocks
+    rows: F32  # [ROW_BUFFERS * STRIDE] see shade.py
+    texels: I32  # [TEXEL_BUFFERS * STRIDE] see texture.py
+    colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte, see shade.py
     look: F32  # [LOOK_NUMBERS] see shade.py
 
 
@@ -58,18 +67,29 @@ def rasterise(
     farthest = np.float32(0.0) if orthographic else np.float32(1.0) / views.far[view]
     background = (np.int64(np.float32(farthest).view(np.int32)) << np.int64(32)) | np.int64(0xFFFFFFFF)
     for sample in range(samples):
-        for i in range(np.uint64(width * height)):
-            visibility[sample, i] = background
+        for i in range(padded(width) * np.uint64(height)):
+            visibility[sample * np.uint64(visibility.size // 4) + i] = background
     count = np.uint64(1)  # record 0 stands for the background
     lane = views.lane[view]
     for row in range(lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]):
         mesh = instances.mesh[row]
         model_view(instances.pose, row, views.camera, view, matrix)
         if mesh == NO_MESH or not in_frustum(
-            assets.mesh_center, assets.mesh_half_size, mesh, matrix, views.half_height[view], width / height, near, far, orthographic
+            assets.mesh_center,
+            assets.mesh_half_size,
+            mesh,
+            matrix,
+            views.half_height[view],
+            width / height,
+            near,
+            far,
+            orthographic,
         ):
             continue
-        first_vertex, last_vertex = assets.mesh_first_vertex[mesh], assets.mesh_first_vertex[mesh] + assets.mesh_vertex_count[mesh]
+        first_vertex, last_vertex = (
+            assets.mesh_first_vertex[mesh],
+            assets.mesh_first_vertex[mesh] + assets.mesh_vertex_count[mesh],
+        )
         scale = 0.5 * height / np.float64(views.half_height[view])
         _transform(assets.positions, first_vertex, last_vertex, matrix, scale, width, height, orthographic, vertices)
         volume = _volume(instances.pose, row)
@@ -81,8 +101,18 @@ def rasterise(
             row,
             volume < 0.0,
             assets.mesh_is_two_sided[mesh] == 1 or volume == 0.0,
-            width, height, near, far, orthographic, samples,
-            count, vertices, scratch.polygon, scratch.whole, scratch.real, visibility,
+            width,
+            height,
+            near,
+            far,
+            orthographic,
+            samples,
+            count,
+            vertices,
+            scratch.polygon,
+            scratch.whole,
+            scratch.real,
+            visibility,
         )
 
 
@@ -96,13 +126,27 @@ def _volume(pose: F32, row: int) -> float:
 
 
 @called
-def _transform(positions, first, last, matrix, scale, width, height, orthographic, vertices) -> None:  # type: ignore[no-untyped-def]
+def _transform(
+    positions: F32,
+    first: int,
+    last: int,
+    matrix: F64,
+    scale: float,
+    width: int,
+    height: int,
+    orthographic: bool,
+    vertices: F64,
+) -> None:
     """A mesh's vertices in pixel coordinates, homogeneous and divided."""
     m00, m01, m02, m03 = matrix[0, 0], matrix[0, 1], matrix[0, 2], matrix[0, 3]
     m10, m11, m12, m13 = matrix[1, 0], matrix[1, 1], matrix[1, 2], matrix[1, 3]
     m20, m21, m22, m23 = matrix[2, 0], matrix[2, 1], matrix[2, 2], matrix[2, 3]
     for vertex in range(first, last):
-        px, py, pz = np.float64(positions[vertex, 0]), np.float64(positions[vertex, 1]), np.float64(positions[vertex, 2])
+        px, py, pz = (
+            np.float64(positions[vertex, 0]),
+            np.float64(positions[vertex, 1]),
+            np.float64(positions[vertex, 2]),
+        )
         depth = -(m20 * px + m21 * py + m22 * pz + m23)
         w = 1.0 if orthographic else depth
         x = (m00 * px + m01 * py + m02 * pz + m03) * scale + w * 0.5 * width
@@ -122,9 +166,26 @@ def _snap(pixels: float) -> float:
 
 
 @called
-def _enter_mesh(  # type: ignore[no-untyped-def]
-    triangles, first_triangle, last_triangle, first_vertex, row, mirrored, both_sides,
-    width, height, near, far, orthographic, samples, count, vertices, polygon, whole, real, visibility,
+def _enter_mesh(
+    triangles: I32,
+    first_triangle: int,
+    last_triangle: int,
+    first_vertex: int,
+    row: int,
+    mirrored: bool,
+    both_sides: bool,
+    width: int,
+    height: int,
+    near: float,
+    far: float,
+    orthographic: bool,
+    samples: int,
+    count: int,
+    vertices: F64,
+    polygon: F64,
+    whole: I32,
+    real: F64,
+    visibility: I64,
 ) -> int:
     """Set up and enter every triangle of an instance whose vertices were transformed; returns the new record count."""
     for triangle in range(first_triangle, last_triangle):
@@ -147,7 +208,14 @@ def _enter_mesh(  # type: ignore[no-untyped-def]
         corners = 3
         if nearest < near:
             corners = _near_cut(vertices, a, b, c, near, orthographic, polygon)
-            x0, y0, x1, y1, x2, y2 = polygon[0, 0], polygon[0, 1], polygon[1, 0], polygon[1, 1], polygon[2, 0], polygon[2, 1]
+            x0, y0, x1, y1, x2, y2 = (
+                polygon[0, 0],
+                polygon[0, 1],
+                polygon[1, 0],
+                polygon[1, 1],
+                polygon[2, 0],
+                polygon[2, 1],
+            )
         else:
             x0, y0 = vertices[a, 4], vertices[a, 5]
             x1, y1 = vertices[b, 4], vertices[b, 5]
@@ -166,9 +234,21 @@ def _enter_mesh(  # type: ignore[no-untyped-def]
         inv_bx, inv_by, inv_bw = cy * aw - cw * ay, cw * ax - cx * aw, cx * ay - cy * ax
         inv_cx, inv_cy, inv_cw = ay * bw - aw * by, aw * bx - ax * bw, ax * by - ay * bx
         scale = 1.0 / det
-        real[count, INVERSE + 0], real[count, INVERSE + 1], real[count, INVERSE + 2] = inv_ax * scale, inv_ay * scale, inv_aw * scale
-        real[count, INVERSE + 3], real[count, INVERSE + 4], real[count, INVERSE + 5] = inv_bx * scale, inv_by * scale, inv_bw * scale
-        real[count, INVERSE + 6], real[count, INVERSE + 7], real[count, INVERSE + 8] = inv_cx * scale, inv_cy * scale, inv_cw * scale
+        real[count, INVERSE + 0], real[count, INVERSE + 1], real[count, INVERSE + 2] = (
+            inv_ax * scale,
+            inv_ay * scale,
+            inv_aw * scale,
+        )
+        real[count, INVERSE + 3], real[count, INVERSE + 4], real[count, INVERSE + 5] = (
+            inv_bx * scale,
+            inv_by * scale,
+            inv_bw * scale,
+        )
+        real[count, INVERSE + 6], real[count, INVERSE + 7], real[count, INVERSE + 8] = (
+            inv_cx * scale,
+            inv_cy * scale,
+            inv_cw * scale,
+        )
         ka, kb, kc = 1.0, 1.0, 1.0
         if orthographic:
             ka, kb, kc = far - da, far - db, far - dc
@@ -186,13 +266,30 @@ def _enter_mesh(  # type: ignore[no-untyped-def]
             for sample in range(samples):
                 offset_x = 0.5 if samples == 1 else SAMPLE_X[sample]
                 offset_y = 0.5 if samples == 1 else SAMPLE_Y[sample]
-                _fill(x0, y0, x1, y1, x2, y2, width, height, offset_x, offset_y, key_x, key_y, key, count, sample, visibility)
+                _fill(
+                    x0,
+                    y0,
+                    x1,
+                    y1,
+                    x2,
+                    y2,
+                    width,
+                    height,
+                    offset_x,
+                    offset_y,
+                    key_x,
+                    key_y,
+                    key,
+                    count,
+                    sample,
+                    visibility,
+                )
         count += np.uint64(1)
     return count
 
 
 @called
-def _near_cut(vertices, a: int, b: int, c: int, near: float, orthographic: bool, polygon) -> int:  # type: ignore[no-untyped-def]
+def _near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: bool, polygon: F64) -> int:
     """The part of a triangle beyond the near plane, as 3 or 4 corners in pixels; returns how many."""
     corners = 0
     for k in range(3):
@@ -220,7 +317,24 @@ def _first_pixel(edge: float, size: int) -> int:
 
 
 @called
-def _fill(ax, ay, bx, by, cx, cy, width, height, offset_x, offset_y, key_x, key_y, key, number, sample, visibility) -> None:  # type: ignore[no-untyped-def]
+def _fill(
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    cx: float,
+    cy: float,
+    width: int,
+    height: int,
+    offset_x: float,
+    offset_y: float,
+    key_x: float,
+    key_y: float,
+    key: float,
+    number: int,
+    sample: int,
+    visibility: I64,
+) -> None:
     """Enter one triangle, in pixels, into one sample's visibility buffer."""
     # Sorted by y, then x: an edge is walked the same way whichever triangle it belongs to.
     if by < ay or (by == ay and bx < ax):
@@ -230,10 +344,16 @@ def _fill(ax, ay, bx, by, cx, cy, width, height, offset_x, offset_y, key_x, key_
     if cy < by or (cy == by and cx < bx):
         bx, by, cx, cy = cx, cy, bx, by
     area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
-    first, middle, last = _first_pixel(ay - offset_y, height), _first_pixel(by - offset_y, height), _first_pixel(cy - offset_y, height)
+    first, middle, last = (
+        _first_pixel(ay - offset_y, height),
+        _first_pixel(by - offset_y, height),
+        _first_pixel(cy - offset_y, height),
+    )
     if area == 0.0 or first == last:
         return
     long_slope = (cx - ax) / (cy - ay)
+    stride = padded(width)
+    first_word = sample * np.uint64(visibility.size // 4)
     step = np.float32(key_x)
     tag = ~np.int64(number) & np.int64(0xFFFFFFFF)
     for half in range(2):
@@ -241,18 +361,27 @@ def _fill(ax, ay, bx, by, cx, cy, width, height, offset_x, offset_y, key_x, key_
         y_to = middle if half == 0 else last
         if y_from == y_to:
             continue
-        top_x = ax if half == 0 else bx
-        top_y = ay if half == 0 else by
-        slope = (bx - ax) / (by - ay) if half == 0 else (cx - bx) / (cy - by)
+        short_slope = (bx - ax) / (by - ay) if half == 0 else (cx - bx) / (cy - by)
+        short_x = (ax - ay * short_slope if half == 0 else bx - by * short_slope) - offset_x
+        long_x = ax - ay * long_slope - offset_x
+        left_x, left_slope = (long_x, long_slope) if area > 0.0 else (short_x, short_slope)
+        right_x, right_slope = (short_x, short_slope) if area > 0.0 else (long_x, long_slope)
         for y in range(y_from, y_to):
             center = y + offset_y
-            on_long = _first_pixel(ax + (center - ay) * long_slope - offset_x, width)
-            on_short = _first_pixel(top_x + (center - top_y) * slope - offset_x, width)
-            x_from = on_long if area > 0.0 else on_short
-            x_to = on_short if area > 0.0 else on_long
+            x_from = _first_pixel(left_x + center * left_slope, width)
+            x_to = _first_pixel(right_x + center * right_slope, width)
+            if x_from >= x_to:
+                continue
             start = np.float32(key_y * center + key + key_x * offset_x)
-            base = np.uint64(y * width)
-            for x in range(np.uint64(x_from), np.uint64(x_to)):
-                nearness = start + step * np.float32(np.int32(x))
-                word = (np.int64(np.float32(nearness).view(np.int32)) << np.int64(32)) | tag
-                visibility[sample, base + x] = max(visibility[sample, base + x], word)
+            base = first_word + np.uint64(y) * stride
+            # Whole blocks: the pixels of a block outside the span keep what they have.
+            for block in range(np.uint64(x_from) & ~np.uint64(BLOCK - 1), np.uint64(x_to), np.uint64(BLOCK)):
+                enter_block(
+                    visibility, base + block, np.int32(block), np.int32(x_from), np.int32(x_to), start, step, tag
+                )
+
+
+@inlined
+def padded(width: int) -> np.uint64:
+    """A row's length in the visibility buffer: whole blocks."""
+    return (np.uint64(width) + np.uint64(BLOCK - 1)) & ~np.uint64(BLOCK - 1)

@@ -20,37 +20,53 @@ from worldloom.kernels.raster import (
     READY,
     ROW,
     SMOOTH,
+    STRIDE,
     TEXTURE,
     TRIANGLE,
     Scratch,
+    padded,
 )
-from worldloom.kernels.tables import NO_TEXTURE, AssetTable, InstanceTable, LaneTable, ViewTable
-from worldloom.kernels.texture import multiply_texture
+from worldloom.kernels.tables import (
+    F32,
+    F64,
+    I32,
+    I64,
+    NO_TEXTURE,
+    U8,
+    U32,
+    AssetTable,
+    InstanceTable,
+    LaneTable,
+    ViewTable,
+)
+from worldloom.kernels.texture import BLUE, GREEN, RED, W, multiply_texture
 
 # Positions in Scratch.look: the lane's light, fog and sky, ready for use.
 AMBIENT_MEAN, AMBIENT_TILT, LIGHT, TO_LIGHT, FOG, FOG_BEGIN, FOG_SCALE, HORIZON, SKY = 0, 3, 6, 9, 12, 15, 16, 17, 20
 LOOK_NUMBERS = 23
 
-# Rows of Scratch.rows.
-W, RED, GREEN, BLUE, U, V = 0, 1, 2, 3, 4, 5
-ROW_BUFFERS = 6
+# Where the rows of Scratch.colors begin: one a sample, and one to shade the other three into.
+SAMPLE = np.uint64(STRIDE)
+SPARE = np.uint64(4 * STRIDE)
+COLOR_BUFFERS = 5
 
 
 @inlined
 def shade_row(
     assets: AssetTable, instances: InstanceTable, views: ViewTable, view: int, y: int, scratch: Scratch
 ) -> None:
-    """The finished colours of a row, into `scratch.colors[0]`."""
+    """The finished colours of a row, into the first row of `scratch.colors`."""
     visibility, whole, colors, look = scratch.visibility, scratch.whole, scratch.colors, scratch.look
     one = np.uint64(1)
     width = np.uint64(views.width[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
-    base = np.uint64(y) * width
+    base = np.uint64(y) * padded(width)
     for sample in range(samples):
+        target = np.uint64(0) if sample == 0 else SPARE
         if sample > 0:
             for x in range(width):
-                colors[sample, x] = colors[0, x]
+                colors[sample * SAMPLE + x] = colors[x]
         x_from = np.uint64(0)
         while x_from < width:
             number = record_at(visibility, sample, base + x_from)
@@ -66,43 +82,85 @@ def shade_row(
                     stop += one
                 x_to = stop
             if x_from < x_to:
+                # To whole blocks: what is too much is overwritten by the next run, or lies in the padding.
+                x_end = x_from + padded(x_to - x_from)
                 if number == 0:
-                    _shade_sky(views.camera, view, y, x_from, x_to, width, views.height[view], views.half_height[view],
-                               orthographic, sample, look, colors)
+                    _shade_sky(
+                        views.camera,
+                        view,
+                        y,
+                        x_from,
+                        x_end,
+                        width,
+                        views.height[view],
+                        views.half_height[view],
+                        orthographic,
+                        target,
+                        look,
+                        colors,
+                    )
                 else:
                     if whole[number, READY] == 0:
                         _get_ready(
-                            assets.triangles, assets.triangle_is_flat, assets.normals, assets.uvs,
-                            instances.pose, instances.color, instances.texture, instances.uv_scale,
-                            number, orthographic, whole, scratch.real, look,
+                            assets.triangles,
+                            assets.triangle_is_flat,
+                            assets.normals,
+                            assets.uvs,
+                            instances.pose,
+                            instances.color,
+                            instances.texture,
+                            instances.uv_scale,
+                            number,
+                            orthographic,
+                            whole,
+                            scratch.real,
+                            look,
                         )
-                    _shade_run(assets.texels, assets.mip_first_texel, assets.texture_size, number, y, x_from, x_to,
-                               orthographic, views.far[view], sample, whole, scratch.real, look, scratch.rows,
-                               scratch.texel_level, colors)
+                    _shade_run(
+                        assets.texels,
+                        assets.texture_size,
+                        number,
+                        y,
+                        x_from,
+                        x_end,
+                        orthographic,
+                        views.far[view],
+                        target,
+                        whole,
+                        scratch.real,
+                        look,
+                        scratch.rows,
+                        scratch.texels,
+                        colors,
+                    )
+                if sample > 0:
+                    for x in range(x_from, x_to):
+                        colors[sample * SAMPLE + x] = colors[SPARE + x]
             x_from = x_to
     if samples == 4:
         _blend_samples(width, colors)
 
 
 @inlined
-def record_at(visibility, sample: int, pixel: int) -> int:  # type: ignore[no-untyped-def]
+def record_at(visibility: I64, sample: int, pixel: int) -> int:
     """The number of the triangle record a pixel shows, 0 for none."""
-    return np.uint64(~visibility[sample, pixel] & np.int64(0xFFFFFFFF))
+    return np.uint64(~visibility[sample * np.uint64(visibility.size // 4) + pixel] & np.int64(0xFFFFFFFF))
 
 
 @inlined
-def _blend_samples(width: int, colors) -> None:  # type: ignore[no-untyped-def]
+def _blend_samples(width: int, colors: U32) -> None:
     """The mean of the four samples' colours, rounded."""
+    two, three = np.uint64(2), np.uint64(3)
     outer, inner, half = np.uint32(0xFF00FF), np.uint32(0x00FF00), np.uint32(0x020002)
     for x in range(width):
-        a, b, c, d = colors[0, x], colors[1, x], colors[2, x], colors[3, x]
+        a, b, c, d = colors[x], colors[SAMPLE + x], colors[two * SAMPLE + x], colors[three * SAMPLE + x]
         red_blue = np.uint32((a & outer) + (b & outer) + (c & outer) + (d & outer) + half)
         green = np.uint32((a & inner) + (b & inner) + (c & inner) + (d & inner) + np.uint32(0x200))
-        colors[0, x] = np.uint32((red_blue >> np.uint32(2)) & outer) | np.uint32((green >> np.uint32(2)) & inner)
+        colors[x] = np.uint32((red_blue >> np.uint32(2)) & outer) | np.uint32((green >> np.uint32(2)) & inner)
 
 
 @called
-def read_look(lanes: LaneTable, lane: int, look) -> None:  # type: ignore[no-untyped-def]
+def read_look(lanes: LaneTable, lane: int, look: F32) -> None:
     """Gather a lane's light, fog and sky into `look`."""
     x, y, z = lanes.light_direction[lane, 0], lanes.light_direction[lane, 1], lanes.light_direction[lane, 2]
     length = np.sqrt(x * x + y * y + z * z)
@@ -120,21 +178,35 @@ def read_look(lanes: LaneTable, lane: int, look) -> None:  # type: ignore[no-unt
 
 
 @inlined
-def _plane(real, number: int, a: float, b: float, c: float, start: int) -> None:  # type: ignore[no-untyped-def]
+def _plane(real: F64, number: int, a: float, b: float, c: float, start: int) -> None:
     """The plane over the picture of a quantity (divided by w) that is a, b, c at the corners."""
     for k in range(3):
-        real[number, start + k] = real[number, INVERSE + k] * a + real[number, INVERSE + 3 + k] * b + real[number, INVERSE + 6 + k] * c
+        real[number, start + k] = (
+            real[number, INVERSE + k] * a + real[number, INVERSE + 3 + k] * b + real[number, INVERSE + 6 + k] * c
+        )
 
 
 @inlined
-def _row(real, number: int, plane: int, center_y: float) -> np.float32:  # type: ignore[no-untyped-def]
+def _row(real: F64, number: int, plane: int, center_y: float) -> np.float32:
     """A plane's value at the centre of pixel 0 of a row."""
     return np.float32(real[number, plane] * 0.5 + real[number, plane + 1] * center_y + real[number, plane + 2])
 
 
 @called
-def _get_ready(  # type: ignore[no-untyped-def]
-    triangles, triangle_is_flat, normals, uvs, pose, color, texture, uv_scale, number, orthographic, whole, real, look
+def _get_ready(
+    triangles: I32,
+    triangle_is_flat: U8,
+    normals: F32,
+    uvs: F32,
+    pose: F32,
+    color: F32,
+    texture: I32,
+    uv_scale: F32,
+    number: int,
+    orthographic: bool,
+    whole: I32,
+    real: F64,
+    look: F32,
 ) -> None:
     """Work out what all pixels of a triangle share: the planes of its attributes and, if flat, its light."""
     row, triangle = whole[number, ROW], whole[number, TRIANGLE]
@@ -194,26 +266,51 @@ def _pack(red: np.float32, green: np.float32, blue: np.float32) -> np.uint32:
 
 
 @inlined
-def _shade_run(  # type: ignore[no-untyped-def]
-    texels, mip_first_texel, texture_size, number, y, x_from, x_to, orthographic, far, sample, whole, real, look, rows,
-    texel_level, colors,
+def _shade_run(
+    texels: U32,
+    texture_size: int,
+    number: int,
+    y: int,
+    x_from: int,
+    x_to: int,
+    orthographic: bool,
+    far: float,
+    target: int,
+    whole: I32,
+    real: F64,
+    look: F32,
+    rows: F32,
+    buffers: I32,
+    colors: U32,
 ) -> None:
     """Colour the pixels x_from..x_to of row y, which belong to triangle record `number`."""
     foggy = look[FOG_SCALE] > 0.0
     textured = whole[number, TEXTURE] != NO_TEXTURE
     smooth = whole[number, SMOOTH] == 1
     one, zero = np.float32(1.0), np.float32(0.0)
-    red, green, blue = np.float32(real[number, COLOR]), np.float32(real[number, COLOR + 1]), np.float32(real[number, COLOR + 2])
+    red, green, blue = (
+        np.float32(real[number, COLOR]),
+        np.float32(real[number, COLOR + 1]),
+        np.float32(real[number, COLOR + 2]),
+    )
     if not (smooth or textured or foggy):
         plain = _pack(red, green, blue)
         for x in range(x_from, x_to):
-            colors[sample, x] = plain
+            colors[target + x] = plain
         return
 
     center_y = y + 0.5
     if smooth:
-        ax, ay, az = _row(real, number, NORMAL, center_y), _row(real, number, NORMAL + 3, center_y), _row(real, number, NORMAL + 6, center_y)
-        bx, by, bz = np.float32(real[number, NORMAL]), np.float32(real[number, NORMAL + 3]), np.float32(real[number, NORMAL + 6])
+        ax, ay, az = (
+            _row(real, number, NORMAL, center_y),
+            _row(real, number, NORMAL + 3, center_y),
+            _row(real, number, NORMAL + 6, center_y),
+        )
+        bx, by, bz = (
+            np.float32(real[number, NORMAL]),
+            np.float32(real[number, NORMAL + 3]),
+            np.float32(real[number, NORMAL + 6]),
+        )
         lx, ly, lz = look[TO_LIGHT], look[TO_LIGHT + 1], look[TO_LIGHT + 2]
         mean_r, mean_g, mean_b = look[AMBIENT_MEAN] * red, look[AMBIENT_MEAN + 1] * green, look[AMBIENT_MEAN + 2] * blue
         tilt_r, tilt_g, tilt_b = look[AMBIENT_TILT] * red, look[AMBIENT_TILT + 1] * green, look[AMBIENT_TILT + 2] * blue
@@ -224,40 +321,53 @@ def _shade_run(  # type: ignore[no-untyped-def]
             scale = one / np.sqrt(max(nx * nx + ny * ny + nz * nz, np.float32(1e-30)))
             nz *= scale
             facing = max(zero, (nx * lx + ny * ly) * scale + nz * lz)
-            rows[RED, x] = mean_r + tilt_r * nz + light_r * facing
-            rows[GREEN, x] = mean_g + tilt_g * nz + light_g * facing
-            rows[BLUE, x] = mean_b + tilt_b * nz + light_b * facing
+            rows[RED + x] = mean_r + tilt_r * nz + light_r * facing
+            rows[GREEN + x] = mean_g + tilt_g * nz + light_g * facing
+            rows[BLUE + x] = mean_b + tilt_b * nz + light_b * facing
     else:
         for x in range(x_from, x_to):
-            rows[RED, x] = red
-            rows[GREEN, x] = green
-            rows[BLUE, x] = blue
+            rows[RED + x] = red
+            rows[GREEN + x] = green
+            rows[BLUE + x] = blue
     if textured or foggy:
         start, step = _row(real, number, OVER_W, center_y), np.float32(real[number, OVER_W])
         for x in range(x_from, x_to):
-            rows[W, x] = one / (start + step * np.float32(np.int32(x)))
+            rows[W + x] = one / (start + step * np.float32(np.int32(x)))
     if textured:
         multiply_texture(
-            texels, mip_first_texel, texture_size, whole[number, TEXTURE], real, number, center_y, x_from, x_to, rows, texel_level
+            texels, texture_size, whole[number, TEXTURE], real, number, center_y, x_from, x_to, rows, buffers
         )
     if not foggy:
         for x in range(x_from, x_to):
-            colors[sample, x] = _pack(rows[RED, x], rows[GREEN, x], rows[BLUE, x])
+            colors[target + x] = _pack(rows[RED + x], rows[GREEN + x], rows[BLUE + x])
         return
     if orthographic:
         start, step = _row(real, number, KEY, center_y), np.float32(real[number, KEY])
         for x in range(x_from, x_to):
-            rows[W, x] = far - (start + step * np.float32(np.int32(x)))
+            rows[W + x] = far - (start + step * np.float32(np.int32(x)))
     begin, fog_scale = look[FOG_BEGIN], look[FOG_SCALE]
     fog_red, fog_green, fog_blue = look[FOG], look[FOG + 1], look[FOG + 2]
     for x in range(x_from, x_to):
-        fog = max(zero, min((rows[W, x] - begin) * fog_scale, one))
-        r, g, b = min(rows[RED, x], one), min(rows[GREEN, x], one), min(rows[BLUE, x], one)
-        colors[sample, x] = _pack(r + fog * (fog_red - r), g + fog * (fog_green - g), b + fog * (fog_blue - b))
+        fog = max(zero, min((rows[W + x] - begin) * fog_scale, one))
+        r, g, b = min(rows[RED + x], one), min(rows[GREEN + x], one), min(rows[BLUE + x], one)
+        colors[target + x] = _pack(r + fog * (fog_red - r), g + fog * (fog_green - g), b + fog * (fog_blue - b))
 
 
 @inlined
-def _shade_sky(camera, view, y, x_from, x_to, width, height, half_height, orthographic, sample, look, colors) -> None:  # type: ignore[no-untyped-def]
+def _shade_sky(
+    camera: F32,
+    view: int,
+    y: int,
+    x_from: int,
+    x_to: int,
+    width: int,
+    height: int,
+    half_height: float,
+    orthographic: bool,
+    target: int,
+    look: F32,
+    colors: U32,
+) -> None:
     """Colour a run of pixels where nothing is."""
     zero, one = np.float32(0.0), np.float32(1.0)
     up = np.float32(0.5 * height - (y + 0.5)) * np.float32(2.0 / height) * half_height
@@ -270,4 +380,6 @@ def _shade_sky(camera, view, y, x_from, x_to, width, height, half_height, orthog
         t = max(zero, (z_start + z_step * right) / np.sqrt(right * right + up * up + one))
         t = level if orthographic else t
         t = t * (np.float32(2.0) - t)
-        colors[sample, x] = _pack(look[HORIZON] + look[SKY] * t, look[HORIZON + 1] + look[SKY + 1] * t, look[HORIZON + 2] + look[SKY + 2] * t)
+        colors[target + x] = _pack(
+            look[HORIZON] + look[SKY] * t, look[HORIZON + 1] + look[SKY + 1] * t, look[HORIZON + 2] + look[SKY + 2] * t
+        )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 F32: TypeAlias = NDArray[np.float32]
+F64: TypeAlias = NDArray[np.float64]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]

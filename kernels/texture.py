@@ -1,66 +1,121 @@
-"""Reading textures: which mip level, and four texels blended."""
+"""Reading textures: which mip level, which four texels, and their blend.
+
+Three loops over a run, so that all arithmetic is vector code and only the fetching itself goes texel by texel.
+"""
 
 import numpy as np
 
-from worldloom.kernels.compiling import inlined
-from worldloom.kernels.raster import OVER_U, OVER_V, OVER_W
+from worldloom.kernels.compiling import called
+from worldloom.kernels.raster import OVER_U, OVER_V, OVER_W, STRIDE
+from worldloom.kernels.tables import F32, F64, I32, U32
 
-W, RED, GREEN, BLUE, U, V = 0, 1, 2, 3, 4, 5
+# Where the rows of Scratch.rows begin: w and the three channels.
+W, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
+ROW_BUFFERS = 4
+# Where the rows of Scratch.texels begin: where the four texels are (and then those texels), and the point's place between.
+AT0, AT1, AT2, AT3 = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
+TO_RIGHT, DOWN = np.uint64(4 * STRIDE), np.uint64(5 * STRIDE)
+TEXEL_BUFFERS = 6
 
 
-@inlined
-def _spread(texel: np.uint32) -> np.uint64:
-    """A texel's channels with 16 bits each to grow into: red, blue, then green."""
-    wide = np.uint64(texel)
-    return np.uint64((wide & np.uint64(0xFF00FF)) | ((wide & np.uint64(0xFF00)) << np.uint64(24)))
-
-
-@inlined
-def multiply_texture(  # type: ignore[no-untyped-def]
-    texels, mip_first_texel, texture_size, texture, real, number, center_y, x_from, x_to, rows, texel_level
+@called
+def multiply_texture(
+    texels: U32,
+    texture_size: int,
+    texture: int,
+    real: F64,
+    number: int,
+    center_y: float,
+    x_from: int,
+    x_to: int,
+    rows: F32,
+    buffers: I32,
 ) -> None:
     """Multiply the colour rows of a run by its texture."""
-    size = np.float32(texture_size)
-    smallest = np.int32(mip_first_texel.size - 1)
+    _locate(texture_size, real, number, center_y, x_from, x_to, rows, buffers)
+    for x in range(x_from, x_to):
+        buffers[AT0 + x] = np.int32(texels[texture, np.uint64(buffers[AT0 + x])])
+        buffers[AT1 + x] = np.int32(texels[texture, np.uint64(buffers[AT1 + x])])
+        buffers[AT2 + x] = np.int32(texels[texture, np.uint64(buffers[AT2 + x])])
+        buffers[AT3 + x] = np.int32(texels[texture, np.uint64(buffers[AT3 + x])])
+    _blend(x_from, x_to, rows, buffers)
+
+
+@called
+def _locate(
+    texture_size: int, real: F64, number: int, center_y: float, x_from: int, x_to: int, rows: F32, buffers: I32
+) -> None:
+    """Pick a level for each pixel and work out which of its texels lie around the point, and the point's place between."""
     ux, uy = np.float32(real[number, OVER_U]), np.float32(real[number, OVER_U + 1])
     vx, vy = np.float32(real[number, OVER_V]), np.float32(real[number, OVER_V + 1])
     wx, wy = np.float32(real[number, OVER_W]), np.float32(real[number, OVER_W + 1])
     u_start = np.float32(real[number, OVER_U] * 0.5 + real[number, OVER_U + 1] * center_y + real[number, OVER_U + 2])
     v_start = np.float32(real[number, OVER_V] * 0.5 + real[number, OVER_V + 1] * center_y + real[number, OVER_V + 2])
-    two = np.float32(2.0)
+    size = np.int32(texture_size)
+    texels_squared = np.float32(texture_size * texture_size)
+    half, four, third = np.float32(0.5), np.float32(4.0), np.float32(4.0 / 3.0)
+    zero, one, eight = np.int32(0), np.int32(1), np.int32(8)
     for x in range(x_from, x_to):
-        w = rows[W, x]
+        w = rows[W + x]
         u = (u_start + ux * np.float32(np.int32(x))) * w
         v = (v_start + vx * np.float32(np.int32(x))) * w
         u_x, v_x = ux - u * wx, vx - v * wx
         u_y, v_y = uy - u * wy, vy - v * wy
-        rho = max(u_x * u_x + v_x * v_x, u_y * u_y + v_y * v_y) * (w * w) * (size * size)
-        # The exponent of 2·rho² is twice the level, or one more: floor(log2(rho²)/2 + 1/2) without a logarithm.
-        exponent = np.int32(np.int32(np.float32(rho * two).view(np.int32) >> np.int32(23)) - np.int32(127))
-        texel_level[x] = min(max(np.int32(exponent >> np.int32(1)), np.int32(0)), smallest)
-        rows[U, x] = u - np.floor(u)
-        rows[V, x] = v - np.floor(v)
-    scale = np.float32(1.0 / 65280.0)
-    for x in range(x_from, x_to):
-        level = texel_level[x]
-        side = np.int32(texture_size >> level)
-        first = mip_first_texel[level]
-        fixed = np.float32(side) * np.float32(256.0)
+        rho = max(u_x * u_x + v_x * v_x, u_y * u_y + v_y * v_y) * (w * w) * texels_squared
+        # Half the exponent of 4·rho² is floor(log2(rho²)/2 + 1/2) + 1, a level without a logarithm. Beyond
+        # the last level the side would be 0; it stays 1.
+        level = np.int32(np.int32(np.float32(rho * four).view(np.int32) >> np.int32(24)) - np.int32(64))
+        level = min(max(level, zero), np.int32(31))
+        side = max(np.int32(size >> level), one)
+        mask = np.int32(side - one)
+        # The larger levels before this one are a geometric series; every number here is exact in float32.
+        first = np.int32((texels_squared - np.float32(np.int32(side * side))) * third + half)
         # 8 bits of fraction; texel centres are at halves.
-        u = np.int32(rows[U, x] * fixed + np.float32(0.5)) - np.int32(128)
-        v = np.int32(rows[V, x] * fixed + np.float32(0.5)) - np.int32(128)
-        mask = side - 1
-        left, right = (u >> 8) & mask, ((u >> 8) + 1) & mask
-        top, bottom = ((v >> 8) & mask) * side + first, (((v >> 8) + 1) & mask) * side + first
-        fu, fv = np.uint64(u & 255), np.uint64(v & 255)
-        # Four weights that add up to 256 exactly, so a plain colour stays what it is.
-        both = (fu * fv + np.uint64(128)) >> np.uint64(8)
-        blend = (
-            _spread(texels[texture, np.uint64(top + left)]) * (np.uint64(256) - fu - fv + both)
-            + _spread(texels[texture, np.uint64(top + right)]) * (fu - both)
-            + _spread(texels[texture, np.uint64(bottom + left)]) * (fv - both)
-            + _spread(texels[texture, np.uint64(bottom + right)]) * both
+        fixed = np.float32(np.int32(side << eight))
+        u_fixed = np.int32(np.int32((u - np.floor(u)) * fixed + half) - np.int32(128))
+        v_fixed = np.int32(np.int32((v - np.floor(v)) * fixed + half) - np.int32(128))
+        left, top = np.int32(u_fixed >> eight), np.int32(v_fixed >> eight)
+        right, bottom = np.int32(np.int32(left + one) & mask), np.int32(np.int32(top + one) & mask)
+        top = np.int32(np.int32(np.int32(top & mask) * side) + first)
+        bottom = np.int32(np.int32(bottom * side) + first)
+        left = np.int32(left & mask)
+        buffers[AT0 + x] = top + left
+        buffers[AT1 + x] = top + right
+        buffers[AT2 + x] = bottom + left
+        buffers[AT3 + x] = bottom + right
+        buffers[TO_RIGHT + x] = u_fixed & np.int32(255)
+        buffers[DOWN + x] = v_fixed & np.int32(255)
+
+
+@called
+def _blend(x_from: int, x_to: int, rows: F32, buffers: I32) -> None:
+    """Blend the four texels of each pixel by weights that add up to 256 exactly, so a plain colour stays what it is."""
+    scale = np.float32(1.0 / 65280.0)
+    outer, byte = np.uint32(0xFF00FF), np.uint32(0xFF)
+    for x in range(x_from, x_to):
+        fu, fv = np.uint32(buffers[TO_RIGHT + x]), np.uint32(buffers[DOWN + x])
+        both = np.uint32(np.uint32(np.uint32(fu * fv) + np.uint32(128)) >> np.uint32(8))
+        w1, w2 = np.uint32(fu - both), np.uint32(fv - both)
+        w0 = np.uint32(np.uint32(np.uint32(256) - fu) - w2)
+        t0, t1, t2, t3 = (
+            np.uint32(buffers[AT0 + x]),
+            np.uint32(buffers[AT1 + x]),
+            np.uint32(buffers[AT2 + x]),
+            np.uint32(buffers[AT3 + x]),
         )
-        rows[RED, x] *= np.float32(np.int32(blend & np.uint64(0xFFFF))) * scale
-        rows[BLUE, x] *= np.float32(np.int32((blend >> np.uint64(16)) & np.uint64(0xFFFF))) * scale
-        rows[GREEN, x] *= np.float32(np.int32((blend >> np.uint64(32)) & np.uint64(0xFFFF))) * scale
+        # Red and blue side by side in one word, 16 bits each.
+        red_blue = np.uint32(
+            np.uint32(np.uint32(t0 & outer) * w0)
+            + np.uint32(np.uint32(t1 & outer) * w1)
+            + np.uint32(np.uint32(t2 & outer) * w2)
+            + np.uint32(np.uint32(t3 & outer) * both)
+        )
+        green = np.uint32(
+            np.uint32(np.uint32(np.uint32(t0 >> np.uint32(8)) & byte) * w0)
+            + np.uint32(np.uint32(np.uint32(t1 >> np.uint32(8)) & byte) * w1)
+            + np.uint32(np.uint32(np.uint32(t2 >> np.uint32(8)) & byte) * w2)
+            + np.uint32(np.uint32(np.uint32(t3 >> np.uint32(8)) & byte) * both)
+        )
+        rows[RED + x] *= np.float32(np.int32(red_blue & np.uint32(0xFFFF))) * scale
+        rows[GREEN + x] *= np.float32(np.int32(green)) * scale
+        rows[BLUE + x] *= np.float32(np.int32(red_blue >> np.uint32(16))) * scale

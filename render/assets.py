@@ -36,7 +36,9 @@ class AssetLibrary:
         if name in self._textures:
             raise ValueError(f"there is a texture named {name!r} already: choose another name")
         if pixels.shape != expected or pixels.dtype != np.uint8:
-            raise ValueError(f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}")
+            raise ValueError(
+                f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}"
+            )
         self._textures[name] = _mip_chain(pixels)
         self._table = None
         return len(self._textures) - 1

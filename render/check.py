@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from worldloom.kernels.raster import MAX_WIDTH
 from worldloom.kernels.tables import I64, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
 from worldloom.render.views import frame_bytes
 
 if TYPE_CHECKING:
     from worldloom.render.scene import Scene
 
-MAX_SIDE_PIXELS = 8192
 _SQUARE_TOLERANCE = 1e-3
 """How far a camera's axes may be from square and unit length: float32 rotations multiplied a few thousand times stay below."""
 
@@ -23,10 +23,15 @@ def check_draw(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> Non
     """Raise ValueError if this draw cannot be done as asked."""
     _check_arrays(views, arena, offsets)
     lanes = len(scene.lanes.first_row)
-    _refuse(views.lane, (views.lane < 0) | (views.lane >= lanes), "lane", f"0 to {lanes - 1}" if lanes else "a lane to be there")
+    _refuse(
+        views.lane,
+        (views.lane < 0) | (views.lane >= lanes),
+        "lane",
+        f"0 to {lanes - 1}" if lanes else "a lane to be there",
+    )
     for name in ("width", "height"):
         side = getattr(views, name)
-        _refuse(side, (side < 1) | (side > MAX_SIDE_PIXELS), name, f"1 to {MAX_SIDE_PIXELS} pixels")
+        _refuse(side, (side < 1) | (side > MAX_WIDTH), name, f"1 to {MAX_WIDTH} pixels")
     _refuse(views.samples, (views.samples != 1) & (views.samples != 4), "samples", "1 or 4")
     every = (1 << len(OUTPUTS)) - 1
     _refuse(views.outputs, views.outputs > every, "outputs", f"bits of {', '.join(OUTPUTS)}, at most {every}")
@@ -57,17 +62,26 @@ def _check_arrays(views: ViewTable, arena: U8, offsets: I64) -> None:
 def _check_array(name: str, array: np.ndarray, dtype: str, shape: tuple[int, ...]) -> None:
     if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
         layout = "" if array.flags.c_contiguous else ", not contiguous"
-        raise ValueError(f"{name}: expected a contiguous {dtype} {list(shape)}, got {array.dtype} {list(array.shape)}{layout}")
+        raise ValueError(
+            f"{name}: expected a contiguous {dtype} {list(shape)}, got {array.dtype} {list(array.shape)}{layout}"
+        )
 
 
 def _check_cameras(views: ViewTable) -> None:
     half, near, far = views.half_height, views.near, views.far
     _refuse(half, ~(np.isfinite(half) & (half > 0)), "half_height", "a finite number above 0")
-    _refuse(near, ~np.isfinite(near) | ((near <= 0) & (views.orthographic == 0)), "near", "a finite number, above 0 in perspective")
+    _refuse(
+        near,
+        ~np.isfinite(near) | ((near <= 0) & (views.orthographic == 0)),
+        "near",
+        "a finite number, above 0 in perspective",
+    )
     _refuse(far, ~(np.isfinite(far) & (far > near)), "far", "a finite number above near")
     axes = views.camera[:, :, :3]
     with np.errstate(invalid="ignore", over="ignore"):
-        drift = np.abs(np.matmul(axes.transpose(0, 2, 1), axes) - np.eye(3, dtype=np.float32)).max(axis=(1, 2), initial=0)
+        drift = np.abs(np.matmul(axes.transpose(0, 2, 1), axes) - np.eye(3, dtype=np.float32)).max(
+            axis=(1, 2), initial=0
+        )
     wrong = ~((drift <= _SQUARE_TOLERANCE) & np.isfinite(views.camera).all(axis=(1, 2)))
     if wrong.any():
         view = int(np.argmax(wrong))
@@ -85,7 +99,9 @@ def _check_rows(scene: "Scene") -> None:
     ):
         if column.size and (column.min() < none or column.max() >= known):
             row = int(np.argmax((column < none) | (column >= known)))
-            raise ValueError(f"instance row {row}: {name} is {column[row]}, expected {none} for none, or 0 to {known - 1}")
+            raise ValueError(
+                f"instance row {row}: {name} is {column[row]}, expected {none} for none, or 0 to {known - 1}"
+            )
 
 
 def _check_slots(views: ViewTable, arena: U8, offsets: I64) -> None:

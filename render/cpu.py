@@ -11,9 +11,10 @@ import numpy as np
 
 from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.paint import most_triangles, paint_views
-from worldloom.kernels.raster import REAL_COLUMNS, WHOLE_COLUMNS, Scratch
-from worldloom.kernels.shade import LOOK_NUMBERS, ROW_BUFFERS
+from worldloom.kernels.raster import BLOCK, REAL_COLUMNS, STRIDE, WHOLE_COLUMNS, Scratch
+from worldloom.kernels.shade import COLOR_BUFFERS, LOOK_NUMBERS
 from worldloom.kernels.tables import I64, OUTPUTS, U8, ViewTable
+from worldloom.kernels.texture import ROW_BUFFERS, TEXEL_BUFFERS
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
@@ -35,7 +36,7 @@ class CPURenderer:
         if self.threads < 1:
             raise ValueError(f"threads is {threads}, expected 1 or more (None for one a core, {available} here)")
         self.device = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        self._scratch = [_make_scratch(0, 0, 0, 0) for _ in range(self.threads)]
+        self._scratch = [_make_scratch(1, 1, 1) for _ in range(self.threads)]
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-paint")
         self._compile()
 
@@ -46,13 +47,13 @@ class CPURenderer:
             return
         assets, instances, lanes = scene.assets.table, scene.instances, scene.lanes
         pixels = views.width.astype(np.int64) * views.height
+        padded_rows = (views.width.astype(np.int64) + BLOCK - 1) // BLOCK * BLOCK
         workers = int(min(self.threads, len(views.lane), max(1, pixels.sum() // _WORTH_A_THREAD_PIXELS)))
         self._make_room(
             workers,
             int(assets.mesh_vertex_count.max()),
             1 + int(most_triangles(assets, instances, lanes, views)),
-            int(pixels.max()),
-            int(views.width.max()),
+            int((padded_rows * views.height).max()),
         )
 
         def paint(worker: int) -> None:
@@ -73,12 +74,12 @@ class CPURenderer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _make_room(self, workers: int, vertices: int, triangles: int, pixels: int, width: int) -> None:
+    def _make_room(self, workers: int, vertices: int, triangles: int, pixels: int) -> None:
         """Scratch memory for the largest view so far; it only ever grows, by doubling."""
         for worker in range(workers):
             have = self._scratch[worker]
-            wanted = (vertices, triangles, pixels, width)
-            held = (len(have.vertices), len(have.whole), have.visibility.shape[1], have.colors.shape[1])
+            wanted = (vertices, triangles, pixels)
+            held = (len(have.vertices), len(have.whole), have.visibility.size // 4)
             if any(want > hold for want, hold in zip(wanted, held, strict=True)):
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
                 self._scratch[worker] = _make_scratch(*grown)
@@ -92,16 +93,16 @@ class CPURenderer:
             self.draw(scene, views, make_arena(size_bytes), offsets)
 
 
-def _make_scratch(vertices: int, triangles: int, pixels: int, width: int) -> Scratch:
+def _make_scratch(vertices: int, triangles: int, pixels: int) -> Scratch:
     return Scratch(
         matrix=np.zeros((3, 4)),
         vertices=np.zeros((vertices, 6)),
         polygon=np.zeros((4, 2)),
         whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
         real=np.zeros((triangles, REAL_COLUMNS)),
-        visibility=np.zeros((4, pixels), np.int64),
-        rows=np.zeros((ROW_BUFFERS, width), np.float32),
-        texel_level=np.zeros(width, np.int32),
-        colors=np.zeros((4, width), np.uint32),
+        visibility=np.zeros(4 * pixels, np.int64),
+        rows=np.zeros(ROW_BUFFERS * STRIDE, np.float32),
+        texels=np.zeros(TEXEL_BUFFERS * STRIDE, np.int32),
+        colors=np.zeros(COLOR_BUFFERS * STRIDE, np.uint32),
         look=np.zeros(LOOK_NUMBERS, np.float32),
     )

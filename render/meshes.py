@@ -112,7 +112,9 @@ def _turned(radius: F32, z: F32, normal_radius: F32, normal_z: F32, v: F32, slic
 
     def around(r: F32, height: F32) -> F32:
         flat = r[:, None, None] * ring[None]
-        return np.concatenate([flat, np.broadcast_to(height[:, None, None], (*flat.shape[:2], 1))], axis=2).reshape(-1, 3)
+        return np.concatenate([flat, np.broadcast_to(height[:, None, None], (*flat.shape[:2], 1))], axis=2).reshape(
+            -1, 3
+        )
 
     uvs = np.stack(np.broadcast_arrays(angle / (2 * np.pi), v[:, None]), axis=-1).reshape(-1, 2)
     positions = around(radius, z)

@@ -32,14 +32,25 @@ class Findings:
     cache_folder: str
     cache_bytes: int
     devices: list[Device]
-    choice: Choice | None
-    """None where neither renderer works."""
+    choice: Choice
+    """What `auto` takes."""
     cpu_problem: str | None
     missing: list[str]
 
+    @property
+    def usable_devices(self) -> list[int]:
+        """Those the gl renderer can draw on."""
+        return [device.index for device in self.devices if not device.problem]
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether there is any renderer, chosen by itself or not."""
+        return self.cpu_problem is None or bool(self.usable_devices)
+
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {**asdict(self), "install": INSTALL_COMMAND if self.missing else None}
+        install = INSTALL_COMMAND if self.missing else None
+        return {**asdict(self), "can_draw": self.can_draw, "install": install}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Look, and print what was found: 0 if something can draw here, 1 if not."""
     findings = examine(args.device)
     print(json.dumps(findings.as_dict(), indent=2) if args.json else describe(findings))
-    return 0 if findings.choice else 1
+    return 0 if findings.can_draw else 1
 
 
 def examine(device: int | None = None) -> Findings:
@@ -62,11 +73,6 @@ def examine(device: int | None = None) -> Findings:
         choose("gl", device, found)  # says so if there is no such device
         found = [one for one in found if one.index == device]
     devices = [probe(one) for one in found]
-    choice: Choice | None = choose("auto", device, devices)
-    cpu_problem = _cpu_problem()
-    if cpu_problem and choice and choice.name == "cpu":
-        usable = [one for one in devices if not one.problem]
-        choice = Choice("gl", usable[0].index, "the cpu renderer does not work here.") if usable else None
     return Findings(
         python=platform.python_version(),
         versions={name: _version(name) for name in _PACKAGES},
@@ -74,8 +80,8 @@ def examine(device: int | None = None) -> Findings:
         cache_folder=str(CACHE_FOLDER),
         cache_bytes=sum(file.stat().st_size for file in Path(CACHE_FOLDER).rglob("*") if file.is_file()),
         devices=devices,
-        choice=choice,
-        cpu_problem=cpu_problem,
+        choice=choose("auto", device, devices),
+        cpu_problem=_cpu_problem(),
         missing=missing_parts(),
     )
 
@@ -118,16 +124,15 @@ def _device_lines(devices: list[Device]) -> list[str]:
 
 
 def _renderer_lines(findings: Findings) -> list[str]:
-    lines = []
-    if findings.choice:
-        lines.append(explain(findings.choice))
-    else:
-        lines.append("None works on this machine.")
+    lines = [explain(findings.choice)]
     if findings.cpu_problem:
-        lines.append(f"cpu cannot be used: {findings.cpu_problem}")
-    usable = [str(device.index) for device in findings.devices if not device.problem]
-    if findings.choice and findings.choice.name == "cpu" and usable:
-        lines.append(f"To draw with OpenGL all the same: worldloom serve --renderer gl --device {usable[0]}")
+        lines.append(f"cpu cannot be used here: {findings.cpu_problem}")
+    if not findings.can_draw:
+        lines.append("Nothing can draw on this machine.")
+    elif findings.choice.name == "cpu" and findings.usable_devices:
+        lines.append(
+            f"To draw with OpenGL instead: worldloom serve --renderer gl --device {findings.usable_devices[0]}"
+        )
     return lines
 
 

@@ -21,13 +21,11 @@ F64: TypeAlias = NDArray[np.float64]
 Int: TypeAlias = NDArray[np.int64]
 Bool: TypeAlias = NDArray[np.bool_]
 
-CENTER = (0.5, 0.5)
+CENTER = (0.5, 0.5)  # from a pixel's top left corner: to the right, down
 SAMPLE_POINTS = ((3 / 8, 1 / 8), (7 / 8, 3 / 8), (1 / 8, 5 / 8), (5 / 8, 7 / 8))
-"""Where coverage is tested with four samples, from a pixel's top left corner: to the right, down."""
-CREASE = float(np.sin(np.radians(20)))
-"""Neighbouring hits lie on one smooth surface while the line between them is no steeper than this to it."""
-PAIRS_AT_ONCE = 100_000
-"""Rays times triangles in one NumPy expression."""
+CREASE = float(np.sin(np.radians(20)))  # neighbouring hits on one smooth surface are no steeper to it than this
+PAIRS_AT_ONCE = 100_000  # rays times triangles in one NumPy expression
+edge_on = np.errstate(divide="ignore", invalid="ignore")  # rays along a plane divide by zero: no hit, or not used
 
 
 class Hits(NamedTuple):
@@ -61,14 +59,14 @@ def render(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = 
     depth, label = np.full(row.shape, views.far[view]), np.zeros(row.shape, np.uint8)
     depth[row >= 0] = _surface(scene, views, view, samples[0]).depth
     label[row >= 0] = scene.instances.label[row[row >= 0]]
-    gray = (rgb @ (77, 150, 29) + 128) >> 8
-    flat = {"rgb": rgb.astype(np.uint8), "gray": gray.astype(np.uint8), "depth": depth, "segmentation": label}
+    gray = ((rgb @ (77, 150, 29) + 128) >> 8).astype(np.uint8)
+    flat = {"rgb": rgb.astype(np.uint8), "gray": gray, "depth": depth, "segmentation": label}
     asked = [name for bit, name in enumerate(OUTPUTS) if views.outputs[view] >> bit & 1]
     return {name: flat[name].reshape(*_shape(views, view), *flat[name].shape[1:]) for name in asked}
 
 
 def triangle_ids(scene: Scene, views: ViewTable, view: int) -> Int:
-    """What each pixel's centre hits [H, W]: instance row * triangles in the asset table + triangle; -1 for the sky."""
+    """What pixels' centres hit [H, W]: instance row * triangles in the asset table + triangle; -1 for the sky."""
     row, triangle = _first_hits(scene, views, view, CENTER)
     return np.where(row < 0, -1, row * len(scene.assets.table.triangles) + triangle).reshape(_shape(views, view))
 
@@ -78,14 +76,12 @@ def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | No
 
     There the picture turns on which side of the edge a point falls, so a last bit may decide a whole pixel.
     """
-    center, *samples = hits or cast(scene, views, view)
-    shape, surface = _shape(views, view), _surface(scene, views, view, center)
+    hits = hits or cast(scene, views, view)
+    shape, surface = _shape(views, view), _surface(scene, views, view, hits[0])
     point, normal = np.zeros((*shape, 3)), np.zeros((*shape, 3))
-    row = center.row.reshape(shape)
+    row = hits[0].row.reshape(shape)
     point[row >= 0], normal[row >= 0] = surface.point, surface.normal
-    within = np.zeros(shape, np.bool_)
-    for sample in samples:
-        within |= sample.row.reshape(shape) != row
+    within = np.any([each.row.reshape(shape) != row for each in hits], axis=0)
     marked = within.copy()
     for here, there in _neighbours():
         step = point[there] - point[here]
@@ -96,10 +92,6 @@ def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | No
         marked[here] |= edge
         marked[there] |= edge
     return marked
-
-
-def _shape(views: ViewTable, view: int) -> tuple[int, int]:
-    return int(views.height[view]), int(views.width[view])
 
 
 def _neighbours() -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
@@ -135,12 +127,10 @@ def _corners(scene: Scene, views: ViewTable, view: int, rows: Int, triangles: In
 def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, float]) -> Hits:
     """What the rays through one point of every pixel meet first."""
     table, instances, lane = scene.assets.table, scene.instances, int(views.lane[view])
-    near, far = float(views.near[view]), float(views.far[view])
     rays, to_the_right, below = (_rays(views, view, (at[0] + dx, at[1] + dy)) for dx, dy in ((0, 0), (1, 0), (0, 1)))
     nearest = np.full(len(rays), np.inf)
     hit_row, hit_triangle = np.full(len(rays), -1), np.full(len(rays), -1)
-    first_row = int(scene.lanes.first_row[lane])
-    for row in range(first_row, first_row + int(scene.lanes.row_count[lane])):
+    for row in (scene.lanes.first_row[lane] + np.arange(scene.lanes.row_count[lane])).tolist():
         mesh, pose = int(instances.mesh[row]), instances.pose[row].astype(np.float64)
         if mesh == NO_MESH or not np.isfinite(pose).all():
             continue
@@ -152,12 +142,11 @@ def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, floa
             close = close_to_mesh[_pass_near(rays[close_to_mesh], corners[some])]
             if not close.size:
                 continue
-            moved = (to_the_right[close], below[close])
-            covered, counter_clockwise = _covered(rays[close], moved, corners[some])
+            covered, counter_clockwise = _covered(rays[close], (to_the_right[close], below[close]), corners[some])
             if volume != 0 and not both_sides:
                 covered &= counter_clockwise == (volume > 0)
             depth = np.where(covered, _depths(rays[close], corners[some]), np.inf)
-            depth[(depth < near) | (depth >= far)] = np.inf
+            depth[(depth < views.near[view]) | (depth >= views.far[view])] = np.inf
             best = depth.argmin(axis=1)
             best_depth = depth[np.arange(close.size), best]
             closer = best_depth < nearest[close]
@@ -183,7 +172,7 @@ def _covered(rays: F64, moved: tuple[F64, F64], corners: F64) -> tuple[Bool, Boo
     evenly over the screen, so the rays a whole pixel further, `moved`, tell what a hair would.
     """
     sides = []
-    for start, end in ((0, 1), (1, 2), (2, 0)):
+    for start, end in (0, 1), (1, 2), (2, 0):
         side = _side(rays, corners[:, start], corners[:, end])
         for other in moved:
             if not side.all():
@@ -207,13 +196,14 @@ def _side(rays: F64, start: F64, end: F64) -> F64:
     return side
 
 
+@edge_on
 def _depths(rays: F64, corners: F64) -> F64:
     """How far along each ray [n] it meets the plane of each triangle [m]."""
     plane = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    with np.errstate(divide="ignore", invalid="ignore"):  # rays along a plane
-        return np.asarray((_dot(corners[:, 0], plane) - rays[:, 0] @ plane.T) / (rays[:, 1] @ plane.T))
+    return np.asarray((_dot(corners[:, 0], plane) - rays[:, 0] @ plane.T) / (rays[:, 1] @ plane.T))
 
 
+@edge_on
 def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
     """The surface that each pixel's centre sees on the plane of the triangle it belongs to."""
     table, instances, look = scene.assets.table, scene.instances, _look(scene, views, view)
@@ -222,20 +212,17 @@ def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
     a, b, c = np.moveaxis(_corners(scene, views, view, rows, triangles), 1, 0)
     plane = np.cross(b - a, c - a)
     origin, direction = np.moveaxis(_rays(views, view, CENTER)[something], 1, 0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a plane seen edge-on, by a centre outside the triangle
-        depth = _dot(a - origin, plane) / _dot(direction, plane)
+    depth = _dot(a - origin, plane) / _dot(direction, plane)
     point = origin + depth[:, None] * direction
     weights = np.array([1, 0, 0]) + _weights(point - a, a, b, c, plane)
-
     vertices = table.triangles[triangles]
     uvs = table.uvs[vertices] * instances.uv_scale[rows][:, None].astype(np.float64) * table.texture_size
     uv_steps = []
     for dx, dy in ((1, 0), (0, 1)):
-        # The ray turns or shifts by the same amount for every pixel further; the hit follows so that it stays on the plane.
+        # With every pixel further, the ray turns or shifts by the same; the hit moves so that it stays on the plane.
         further = _rays(views, view, (CENTER[0] + dx, CENTER[1] + dy))[something]
         aside = further[:, 0] - origin + depth[:, None] * (further[:, 1] - direction)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = aside - direction * (_dot(aside, plane) / _dot(direction, plane))[:, None]
+        step = aside - direction * (_dot(aside, plane) / _dot(direction, plane))[:, None]
         uv_steps.append(_blend(_weights(step, a, b, c, plane), uvs))
     texel = _texels(table, instances.texture[rows], _blend(weights, uvs), uv_steps[0], uv_steps[1])
 
@@ -256,10 +243,10 @@ def _weights(offset: F64, a: F64, b: F64, c: F64, plane: F64) -> F64:
     return np.stack([-to_b - to_c, to_b, to_c], axis=1)
 
 
+@edge_on
 def _texels(table: AssetTable, texture: NDArray[np.int32], uv: F64, uv_x: F64, uv_y: F64) -> F64:
     """The textures' colours [n, 3] at uv, in texels of the full size: one level, read bilinearly; white without one."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        level = np.floor(0.5 * np.log2(np.maximum(_dot(uv_x, uv_x), _dot(uv_y, uv_y))) + 0.5)
+    level = np.floor(0.5 * np.log2(np.maximum(_dot(uv_x, uv_x), _dot(uv_y, uv_y))) + 0.5)
     level = np.clip(np.nan_to_num(level), 0, len(table.mip_first_texel) - 1).astype(np.int64)
     size = table.texture_size >> level
     at = np.nan_to_num(uv) / 2.0 ** level[:, None] - 0.5
@@ -289,8 +276,11 @@ def _colors(scene: Scene, views: ViewTable, view: int, hits: Hits) -> F64:
     return colors
 
 
+def _shape(views: ViewTable, view: int) -> tuple[int, int]:
+    return int(views.height[view]), int(views.width[view])
+
+
 def _look(scene: Scene, views: ViewTable, view: int) -> LaneTable:
-    """The lane's row of the lane table, in float64."""
     return LaneTable(*(column[views.lane[view]].astype(np.float64) for column in scene.lanes))
 
 
@@ -307,5 +297,4 @@ def _mix(first: NDArray[Any], second: NDArray[Any], part: F64) -> F64:
 
 
 def _unit(vectors: NDArray[Any]) -> F64:
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.asarray(vectors / np.where(length > 0, length, 1.0))
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300))

@@ -15,16 +15,15 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     # name: what it returns, then what it takes
     "glGetError": (_UINT,),
     "glGetIntegerv": (None, _UINT, _INT_P),
-    "glGetMultisamplefv": (None, _UINT, _UINT, _FLOAT_P),
     "glEnable": (None, _UINT),
     "glDisable": (None, _UINT),
     "glClipControl": (None, _UINT, _UINT),
     "glCullFace": (None, _UINT),
     "glDepthFunc": (None, _UINT),
+    "glFrontFace": (None, _UINT),
     "glViewport": (None, _INT, _INT, _INT, _INT),
     "glPixelStorei": (None, _UINT, _INT),
     "glFlush": (None,),
-    "glFinish": (None,),
     "glUseProgram": (None, _UINT),
     "glCreateBuffers": (None, _INT, _UINT_P),
     "glDeleteBuffers": (None, _INT, _UINT_P),
@@ -74,9 +73,8 @@ DRAW_INDIRECT_BUFFER, PIXEL_PACK_BUFFER = 0x8F3F, 0x88EB
 FLOAT, UNSIGNED_BYTE, UNSIGNED_INT = 0x1406, 0x1401, 0x1405
 FRAMEBUFFER, FRAMEBUFFER_COMPLETE = 0x8D40, 0x8CD5
 GREATER, GEQUAL = 0x0204, 0x0206
-MAX_ARRAY_TEXTURE_LAYERS, MAX_TEXTURE_SIZE, MAX_SAMPLES = 0x88FF, 0x0D33, 0x8D57
+MAX_ARRAY_TEXTURE_LAYERS, MAX_TEXTURE_SIZE = 0x88FF, 0x0D33
 RED, RGBA, R32F, RGBA8, RGBA32F, DEPTH32F = 0x1903, 0x1908, 0x822E, 0x8058, 0x8814, 0x8CAC
-SAMPLE_POSITION = 0x8E50
 SYNC_COMPLETE, SYNC_FLUSH_FIRST, ALREADY_SIGNALED, TIMEOUT_EXPIRED, CONDITION_SATISFIED = (
     0x9117,
     1,
@@ -87,7 +85,7 @@ SYNC_COMPLETE, SYNC_FLUSH_FIRST, ALREADY_SIGNALED, TIMEOUT_EXPIRED, CONDITION_SA
 TEXTURE_MIN_FILTER, TEXTURE_MAG_FILTER, TEXTURE_WRAP_S, TEXTURE_WRAP_T = 0x2801, 0x2800, 0x2802, 0x2803
 LINEAR, LINEAR_MIPMAP_NEAREST, REPEAT = 0x2601, 0x2701, 0x2901
 TRIANGLES = 0x0004
-UPPER_LEFT, ZERO_TO_ONE = 0x8CA2, 0x935F
+CLOCKWISE, LOWER_LEFT, ZERO_TO_ONE = 0x0900, 0x8CA1, 0x935F
 
 _ERRORS = {0x500: "invalid enum", 0x501: "invalid value", 0x502: "invalid operation", 0x505: "out of memory"}
 

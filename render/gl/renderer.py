@@ -8,8 +8,11 @@ import ctypes
 from types import TracebackType
 from typing import Self
 
-from worldloom.kernels.tables import I32, I64, U8, ViewTable
+from worldloom.kernels.compiling import announce_compiling
+from worldloom.kernels.tables import I32, I64, OUTPUTS, U8, ViewTable
 from worldloom.kernels.visible import BOTH_SIDES, COMMAND_WORDS, MIRRORED_FRONT_ONLY
+from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
 from worldloom.render.gl import raw
 from worldloom.render.gl.context import GLContext
@@ -20,6 +23,7 @@ from worldloom.render.gl.programs import compile_program
 from worldloom.render.gl.readback import Readback
 from worldloom.render.gl.targets import Target, TargetCache
 from worldloom.render.scene import Scene
+from worldloom.render.views import make_views, output_bits
 
 _PAGES_IN_FLIGHT = 2
 _FAR = (ctypes.c_float * 1)(0.0)
@@ -48,11 +52,14 @@ class GLRenderer:
         self._library: GpuLibrary | None = None
         self._preparer = Preparer()
         self._flights = [(PageBuffers(gl), Readback(gl)) for _ in range(_PAGES_IN_FLIGHT)]
-        # Row 0 of a texture becomes the top of the picture, and depth runs from 1 (near) to 0 (far).
-        gl.ClipControl(raw.UPPER_LEFT, raw.ZERO_TO_ONE)
+        # Depth runs from 1 (near) to 0 (far). Shaders turn pictures upside down, which turns triangles around; letting
+        # the clip origin do it would also give edges through pixel centres to the wrong side.
+        gl.ClipControl(raw.LOWER_LEFT, raw.ZERO_TO_ONE)
+        gl.FrontFace(raw.CLOCKWISE)
         gl.Disable(raw.DITHER)
         gl.PixelStorei(raw.PACK_ALIGNMENT, 4)
         gl.check("setting up")
+        self._compile()
 
     @property
     def device(self) -> str:
@@ -61,9 +68,10 @@ class GLRenderer:
 
     def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
         """Paint every output that the views ask for into the arena, each at its offset."""
-        check_draw(scene, views, arena, offsets)
         self._context.enter()
-        self._check_sizes(views)
+        check_draw(scene, views, arena, offsets)
+        if not views.outputs.any():
+            return
         tables = Tables(self._upload_library(scene).table, scene.instances, scene.lanes, views)
         try:
             turn = 0
@@ -103,12 +111,13 @@ class GLRenderer:
     ) -> None:
         self.close()
 
-    def _check_sizes(self, views: ViewTable) -> None:
-        largest = max(int(views.width.max(initial=1)), int(views.height.max(initial=1)))
-        if largest > self._targets.max_side:
-            raise ValueError(
-                f"a view is {largest} pixels wide or high: this device draws at most {self._targets.max_side}"
-            )
+    def _compile(self) -> None:
+        """Draw one pixel, which compiles or loads every kernel."""
+        scene = Scene(AssetLibrary(texture_size=4))
+        views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
+        offsets, size_bytes = lay_out(views)
+        with announce_compiling():
+            self.draw(scene, views, make_arena(size_bytes), offsets)
 
     def _upload_library(self, scene: Scene) -> GpuLibrary:
         table = scene.assets.table

@@ -54,7 +54,6 @@ class TargetCache:
         self._max_kept_bytes = max_kept_bytes
         self._kept: OrderedDict[tuple[Group, int], Target] = OrderedDict()
         self._max_layers = gl.integer(raw.MAX_ARRAY_TEXTURE_LAYERS)
-        self.max_side = gl.integer(raw.MAX_TEXTURE_SIZE)
 
     @property
     def kept_bytes(self) -> int:

@@ -31,7 +31,7 @@ void main() {
     depth_m = dot(to_depth, local);
     gl_Position = vec4(
         dot(to_clip_x, local),
-        dot(to_clip_y, local),
+        -dot(to_clip_y, local),  // down, so that row 0 of a texture is the top of the picture
         depth_to_clip.x * depth_m + depth_to_clip.y,
         depth_to_clip.z > 0.0 ? 1.0 : depth_m
     );

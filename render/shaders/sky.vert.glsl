@@ -12,8 +12,8 @@ void main() {
     gl_Position = vec4(corner, 0.0, 1.0);
     gl_Layer = gl_InstanceID;
     vec3 ray = of_layer(gl_InstanceID, FORWARD).xyz;
-    ray += corner.x * of_layer(gl_InstanceID, RIGHT).xyz + corner.y * of_layer(gl_InstanceID, UP).xyz;
-    ray_up = vec4(ray, 0.5 + 0.5 * corner.y);
+    ray += corner.x * of_layer(gl_InstanceID, RIGHT).xyz - corner.y * of_layer(gl_InstanceID, UP).xyz;
+    ray_up = vec4(ray, 0.5 - 0.5 * corner.y);
     horizon_far = vec4(of_layer(gl_InstanceID, SKY_HORIZON).rgb, of_layer(gl_InstanceID, AMBIENT_GROUND).w);
     zenith_is_flat = vec4(of_layer(gl_InstanceID, SKY_ZENITH).rgb, of_layer(gl_InstanceID, FOG_COLOR).w);
 }

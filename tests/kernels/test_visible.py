@@ -31,9 +31,7 @@ def visible(scene: Scene, views: ViewTable, page: NDArray[np.int64]) -> Sorted:
     count, runs = find_visible(assets, scene.instances, scene.lanes, views, page, matrix, *found)
     buckets = np.empty(runs * FACINGS * len(assets.mesh_first_triangle), np.int32)
     commands, segments = np.empty((room, COMMAND_WORDS), np.uint32), np.empty((room, 3), np.int32)
-    drawn, settings = sort_visible(
-        assets, count, runs, *found, buckets, sorted_layer, sorted_row, commands, segments
-    )
+    drawn, settings = sort_visible(assets, count, runs, *found, buckets, sorted_layer, sorted_row, commands, segments)
     return Sorted(sorted_layer[:count], sorted_row[:count], commands[:drawn], segments[:settings])
 
 

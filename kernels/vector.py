@@ -1,0 +1,55 @@
+"""The one step of the rasteriser that is written as vector instructions by hand.
+
+A span is seldom longer than a few blocks, and left to itself the compiler unrolls a block's eight steps one by one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LANES = 8
+
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_INTS = ir.VectorType(ir.IntType(32), LANES)
+_LONGS = ir.VectorType(ir.IntType(64), LANES)
+
+
+@intrinsic  # type: ignore[misc]
+def enter_block(
+    typing_context: Any, words: Any, at: Any, x: Any, x_from: Any, x_to: Any, start: Any, step: Any, tag: Any
+) -> tuple[Any, Callable[..., Any]]:
+    """For eight pixels beginning at `x`, whose words begin at `words[at]`: where x_from <= x < x_to, keep the greater of
+    the word that is there and of (bits of start + step * x) << 32 | tag. `words` is aligned to a whole word only."""
+    signature = types.void(
+        words, types.uint64, types.int32, types.int32, types.int32, types.float32, types.float32, types.int64
+    )
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, x, x_from, x_to, start, step, tag = arguments
+        data = context.make_array(signature.args[0])(context, builder, array).data
+
+        def all_lanes(value: Any, vector: Any) -> Any:
+            lane = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+            return builder.shuffle_vector(lane, ir.Constant(vector, ir.Undefined), ir.Constant(_INTS, [0] * LANES))
+
+        xs = builder.add(all_lanes(x, _INTS), ir.Constant(_INTS, list(range(LANES))))
+        inside = builder.and_(
+            builder.icmp_signed(">=", xs, all_lanes(x_from, _INTS)),
+            builder.icmp_signed("<", xs, all_lanes(x_to, _INTS)),
+        )
+        nearness = builder.fadd(
+            all_lanes(start, _FLOATS), builder.fmul(all_lanes(step, _FLOATS), builder.sitofp(xs, _FLOATS))
+        )
+        high = builder.shl(builder.sext(builder.bitcast(nearness, _INTS), _LONGS), ir.Constant(_LONGS, [32] * LANES))
+        new = builder.or_(high, all_lanes(tag, _LONGS))
+        place = builder.bitcast(builder.gep(data, [at]), _LONGS.as_pointer())
+        old = builder.load(place)
+        old.align = 8
+        better = builder.and_(inside, builder.icmp_signed(">", new, old))
+        builder.store(builder.select(better, new, old), place).align = 8
+        return context.get_dummy_value()
+
+    return signature, generate

@@ -1,0 +1,320 @@
+"""Numbers that make no sense draw nothing, tables that make no sense are refused, and no byte goes astray."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.stage import ALL_OUTPUTS, Look, Piece, assets, build, pose
+from worldloom.kernels.tables import DEPTH, I64, NO_TEXTURE, OUTPUTS, RGB, SEGMENTATION, U8, ViewTable
+from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.render.renderer import Renderer
+from worldloom.render.scene import Scene
+from worldloom.render.views import frame_bytes, look_at, make_views
+
+NORTH = look_at((0, 0, 0), (0, 1, 0))
+BOX = Piece("box", pose((0, 5, 0)), "ffffff", 1)
+
+
+def draw(renderer: Renderer, scene: Scene, **view: Any) -> dict[str, np.ndarray]:
+    """All outputs of one view from the origin to the north."""
+    views = make_views(0, **{"camera": NORTH, "width": 24, "height": 24, "outputs": ALL_OUTPUTS, **view})
+    offsets, size_bytes = lay_out(views)
+    arena = make_arena(size_bytes)
+    renderer.draw(scene, views, arena, offsets)
+    return {output: picture(arena, views, offsets, 0, output) for output in OUTPUTS}
+
+
+def is_empty(pictures: dict[str, np.ndarray], far: float = 100.0) -> bool:
+    return not pictures["segmentation"].any() and bool((pictures["depth"] == far).all())
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (1, 3), (2, 2)])
+def test_rows_that_are_not_finite_are_left_out(renderer: Renderer, number: float, place: tuple[int, int]) -> None:
+    broken = BOX._replace(pose=BOX.pose.copy(), label=2)
+    broken.pose[place] = number
+    alone = draw(renderer, build((Look(), [BOX])))
+    beside = draw(renderer, build((Look(), [broken, BOX, broken])))
+    assert is_empty(draw(renderer, build((Look(), [broken]))))
+    for output in OUTPUTS:
+        assert np.array_equal(beside[output], alone[output])
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("size", [(0.0, 0.0, 0.0), (3.0, 0.0, 0.0), (0.0, 0.0, 3.0), (1e-30, 1e-30, 1e-30)])
+def test_triangles_without_area_draw_nothing(
+    renderer: Renderer, size: tuple[float, float, float], samples: int
+) -> None:
+    pieces = [Piece(mesh, pose((0.1, 5, 0.1), size), "ffffff", 1) for mesh in ("box", "plane", "quad", "sphere")]
+    assert is_empty(draw(renderer, build((Look(), pieces)), samples=samples))
+
+
+def test_what_is_behind_the_camera_is_not_seen(renderer: Renderer) -> None:
+    pieces = [Piece("sphere", pose((x, -3, 0), 2.0), "ffffff", 1) for x in (-1.0, 0.0, 1.0)]
+    assert is_empty(draw(renderer, build((Look(), pieces))))
+    assert is_empty(draw(renderer, build((Look(), pieces)), orthographic_height=8.0))
+
+
+def test_lanes_without_rows_show_their_sky(renderer: Renderer) -> None:
+    scene = build((Look(horizon=(0.2, 0.4, 0.6), zenith=(0.2, 0.4, 0.6)), []))
+    pictures = draw(renderer, scene)
+    assert is_empty(pictures)
+    assert (pictures["rgb"] == [51, 102, 153]).all()
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e12, 1e18])
+def test_a_huge_floor_is_still_a_floor(renderer: Renderer, scale: float) -> None:
+    floor = Piece("plane", pose((0, 0, -1), (scale, scale, 1)), "ffffff", 1)
+    pictures = draw(renderer, build((Look(), [floor])), far=50.0)
+    assert (pictures["segmentation"][14:] == 1).all()
+    assert not pictures["segmentation"][:12].any()
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("scale", [1e20, 1e30, 3e38])
+def test_scales_past_all_measure_do_no_harm(renderer: Renderer, scale: float, samples: int) -> None:
+    pieces = [
+        Piece(mesh, pose((0, 0, -1), scale, yaw=10, roll=3), "ffffff", 1, "brick")
+        for mesh in ("plane", "box", "sphere")
+    ]
+    pictures = draw(renderer, build((Look(fog_range=(1, 5)), pieces)), samples=samples)
+    assert np.isfinite(pictures["depth"]).all()
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("orthographic_height", [np.nan, 4.0])
+def test_the_near_plane_may_touch(renderer: Renderer, samples: int, orthographic_height: float) -> None:
+    # Faces exactly on the near plane, edges in it, corners at the eye, and a box around it all.
+    pieces = [
+        Piece("quad", pose((0, 0.5, 0), 0.2), "ffffff", 1),
+        Piece("box", pose((0.5, 0.5, 0)), "ffffff", 2),
+        Piece("plane", pose((0, 0, 0), (2, 2, 1)), "ffffff", 3),
+        Piece("plane", pose((0, 0.5, -0.2), (2, 1, 1)), "ffffff", 4, "checker"),
+        Piece("quad", pose((0, 0, 0), 2.0), "ffffff", 5),
+        Piece("box", pose((0, 0, 0), 9.0), "ffffff", 6),
+    ]
+    pictures = draw(
+        renderer, build((Look(), pieces)), near=0.5, samples=samples, orthographic_height=orthographic_height
+    )
+    assert (pictures["depth"] >= 0.5 * (1 - 1e-6)).all()
+    assert (pictures["depth"] <= 100.0).all()
+    assert pictures["segmentation"][12, 12] == 1
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_one_pixel_is_a_picture(renderer: Renderer, samples: int) -> None:
+    pictures = draw(renderer, build((Look(), [BOX])), width=1, height=1, fov_degrees=5, samples=samples)
+    assert pictures["segmentation"].tolist() == [[1]]
+    assert pictures["depth"][0, 0] == pytest.approx(4.5)
+
+
+def test_no_views_are_no_work(renderer: Renderer) -> None:
+    views = make_views(np.zeros(0, np.int32))
+    offsets, _ = lay_out(views)
+    arena = np.full(16, 0xA5, np.uint8)
+    renderer.draw(build((Look(), [BOX])), views, arena, offsets)
+    renderer.draw(Scene(assets()), views, arena, offsets)
+    assert (arena == 0xA5).all()
+
+
+ODD = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-20, 1e-6, 1e6, 1e20, 3e38, np.nan, np.inf, -np.inf])
+SMALL = st.floats(-3, 3, width=32)
+
+
+@st.composite
+def scenes(draw_from: st.DrawFn) -> Scene:
+    """Some lanes of a few rows each; most poses are ordinary, some are anything."""
+    scene = Scene(assets())
+    for _ in range(draw_from(st.integers(1, 3))):
+        (lane,) = scene.add(1, draw_from(st.integers(0, 4)))
+        for row in scene.rows(lane)[0].tolist():
+            instances = scene.instances
+            instances.mesh[row] = draw_from(st.integers(-1, 5))
+            instances.texture[row] = draw_from(st.integers(NO_TEXTURE, 3))
+            numbers = draw_from(st.lists(st.one_of(SMALL, SMALL, SMALL, ODD), min_size=14, max_size=14))
+            instances.pose[row] = np.reshape(numbers[:12], (3, 4))
+            instances.uv_scale[row] = numbers[12:]
+            instances.label[row] = draw_from(st.integers(0, 255))
+        scene.lanes.fog_range[lane] = draw_from(
+            st.sampled_from([(0, 0), (1, 4), (-1e30, 1e30), (np.nan, 1), (0, np.inf)])
+        )
+        scene.lanes.light_direction[lane] = draw_from(st.sampled_from([(0, 0, 0), (1, 2, 3), (1e30, 0, 0)]))
+    return scene
+
+
+@st.composite
+def batches(draw_from: st.DrawFn) -> tuple[Scene, ViewTable, I64, int]:
+    """A scene, views of it, and slots for them anywhere in an arena: any order, any alignment, with gaps."""
+    scene = draw_from(scenes())
+    count = draw_from(st.integers(0, 5))
+
+    def each(values: st.SearchStrategy[Any]) -> list[Any]:
+        return draw_from(st.lists(values, min_size=count, max_size=count))
+
+    eyes = np.reshape(np.array(each(st.tuples(SMALL, SMALL, SMALL)), np.float64), (count, 3))
+    targets = eyes + np.reshape(np.array(each(st.sampled_from(np.eye(3).tolist())), np.float64), (count, 3))
+    views = make_views(
+        np.array(each(st.integers(0, len(scene.lanes.first_row) - 1)), np.int32),
+        camera=look_at(eyes, targets),
+        orthographic_height=np.array(each(st.sampled_from([np.nan, np.nan, 0.1, 5.0])), np.float32),
+        near=np.array(each(st.sampled_from([1e-3, 0.05, 1.0]))),
+        far=np.array(each(st.sampled_from([1.5, 50.0, 1e6]))),
+        width=np.array(each(st.integers(1, 20))),
+        height=np.array(each(st.integers(1, 20))),
+        outputs=np.array(each(st.integers(0, ALL_OUTPUTS))),
+        samples=np.array(each(st.sampled_from([1, 4]))),
+    )
+    sizes = frame_bytes(views)
+    offsets = np.full(sizes.shape, -1, np.int64)
+    end = draw_from(st.integers(0, 5))
+    for view, output in draw_from(st.permutations(np.argwhere(sizes > 0).tolist())):
+        offsets[view, output] = end
+        end += int(sizes[view, output]) + draw_from(st.integers(0, 9))
+    return scene, views, offsets, end
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(batch=batches())
+def test_every_byte_of_the_slots_is_written_and_no_other(
+    renderer: Renderer, batch: tuple[Scene, ViewTable, I64, int]
+) -> None:
+    scene, views, offsets, end = batch
+    slots = np.zeros(end, np.bool_)
+    for start, size in zip(offsets.ravel().tolist(), frame_bytes(views).ravel().tolist(), strict=True):
+        slots[start : start + size] |= size > 0
+    arenas = [np.full(end, background, np.uint8) for background in (0xA5, 0x5A)]
+    for arena in arenas:
+        renderer.draw(scene, views, arena, offsets)
+    assert (arenas[0][~slots] == 0xA5).all()
+    assert (arenas[1][~slots] == 0x5A).all()
+    assert np.array_equal(arenas[0][slots], arenas[1][slots])
+    for view in np.flatnonzero(views.outputs & DEPTH):
+        depth = np.frombuffer(picture_bytes(arenas[0], views, offsets, int(view)), np.float32)
+        assert (depth >= views.near[view] * np.float32(1 - 1e-5)).all()
+        assert (depth <= views.far[view]).all()
+
+
+def picture_bytes(arena: U8, views: ViewTable, offsets: I64, view: int) -> bytes:
+    """A depth picture's bytes, which may begin anywhere."""
+    column = OUTPUTS.index("depth")
+    start = int(offsets[view, column])
+    return arena[start : start + int(frame_bytes(views)[view, column])].tobytes()
+
+
+Tables = dict[str, Any]
+
+
+def put(column: str, value: float, dtype: str | None = None) -> Callable[[Tables], None]:
+    """Spoil one number of view 1."""
+
+    def spoil(tables: Tables) -> None:
+        array = getattr(tables["views"], column)
+        array[(1, 0, 3) if column == "camera" else 1] = value
+
+    return spoil
+
+
+def retype(column: str, dtype: str) -> Callable[[Tables], None]:
+    def spoil(tables: Tables) -> None:
+        tables["views"] = tables["views"]._replace(**{column: getattr(tables["views"], column).astype(dtype)})
+
+    return spoil
+
+
+def offset(view: int, output: int, value: int) -> Callable[[Tables], None]:
+    def spoil(tables: Tables) -> None:
+        tables["offsets"][view, output] = value
+
+    return spoil
+
+
+def row(column: str, value: int) -> Callable[[Tables], None]:
+    def spoil(tables: Tables) -> None:
+        getattr(tables["scene"].instances, column)[1] = value
+
+    return spoil
+
+
+def swap(name: str, change: Callable[[Any], Any]) -> Callable[[Tables], None]:
+    def spoil(tables: Tables) -> None:
+        tables[name] = change(tables[name])
+
+    return spoil
+
+
+def shear(tables: Tables) -> None:
+    tables["views"].camera[1, 0, 1] += 0.1
+
+
+REFUSED: dict[str, tuple[Callable[[Tables], None], str]] = {
+    "no width": (put("width", 0), "view 1: width"),
+    "negative height": (put("height", -4), "view 1: height"),
+    "absurd width": (put("width", 1 << 20), "view 1: width"),
+    "unknown lane": (put("lane", 2), "view 1: lane"),
+    "negative lane": (put("lane", -1), "view 1: lane"),
+    "two samples": (put("samples", 2), "view 1: samples"),
+    "no samples": (put("samples", 0), "view 1: samples"),
+    "unknown output": (put("outputs", 16), "view 1: outputs"),
+    "camera not a number": (put("camera", np.nan), "view 1: .*camera"),
+    "camera infinite": (put("camera", np.inf), "view 1: .*camera"),
+    "camera askew": (shear, "view 1: .*camera"),
+    "near zero": (put("near", 0.0), "view 1: near"),
+    "near negative": (put("near", -1.0), "view 1: near"),
+    "near not a number": (put("near", np.nan), "view 1: near"),
+    "far before near": (put("far", 0.01), "view 1: far"),
+    "far infinite": (put("far", np.inf), "view 1: far"),
+    "no field of view": (put("half_height", 0.0), "view 1: half_height"),
+    "field of view not a number": (put("half_height", np.nan), "view 1: half_height"),
+    "unknown mesh": (row("mesh", 999), "row 1: mesh"),
+    "negative mesh": (row("mesh", -2), "row 1: mesh"),
+    "unknown texture": (row("texture", 999), "row 1: texture"),
+    "offset past the end": (offset(1, 0, 10_000_000), "view 1: .*rgb"),
+    "slot over the end": (offset(1, 0, 2500), "view 1: .*rgb"),
+    "offset missing": (offset(1, 2, -1), "view 1: .*depth"),
+    "slots overlap": (offset(1, 3, 64), "views 0 and 1: .*overlap|views 1 and 0: .*overlap"),
+    "lanes in 64 bits": (retype("lane", "int64"), "views.lane"),
+    "cameras in 64 bits": (retype("camera", "float64"), "views.camera"),
+    "sizes in 64 bits": (retype("width", "int64"), "views.width"),
+    "offsets in 32 bits": (swap("offsets", lambda table: table.astype(np.int32)), "offsets"),
+    "offsets for another batch": (swap("offsets", lambda table: table[:1]), "offsets"),
+    "arena of floats": (swap("arena", lambda arena: arena.view(np.float32)), "arena"),
+    "arena with gaps": (swap("arena", lambda arena: np.repeat(arena, 2)[::2]), "arena"),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_a_mistake_is_refused_before_anything_is_painted(renderer: Renderer, mistake: str) -> None:
+    spoil, message = REFUSED[mistake]
+    views = make_views([0, 1], camera=NORTH, width=16, height=16, outputs=RGB | DEPTH | SEGMENTATION)
+    offsets, size_bytes = lay_out(views)
+    arena = np.full(size_bytes, 0xA5, np.uint8)
+    tables: Tables = {
+        "scene": build((Look(), [BOX]), (Look(), [BOX])),
+        "views": views,
+        "arena": arena,
+        "offsets": offsets,
+    }
+    spoil(tables)
+    with pytest.raises(ValueError, match=message):
+        renderer.draw(tables["scene"], tables["views"], tables["arena"], tables["offsets"])
+    assert (arena == 0xA5).all()
+
+
+def test_orthographic_near_may_be_behind_the_camera(renderer: Renderer) -> None:
+    behind = Piece("box", pose((0, -2, 0)), "ffffff", 3)
+    pictures = draw(renderer, build((Look(), [behind])), orthographic_height=4.0, near=-5.0, far=5.0)
+    assert pictures["segmentation"][12, 12] == 3
+    assert pictures["depth"][12, 12] == pytest.approx(-2.5)
+
+
+def test_a_read_only_arena_is_refused(renderer: Renderer) -> None:
+    views = make_views(0, camera=NORTH, width=4, height=4)
+    offsets, size_bytes = lay_out(views)
+    arena = make_arena(size_bytes)
+    arena.flags.writeable = False
+    with pytest.raises(ValueError, match="arena"):
+        renderer.draw(build((Look(), [BOX])), views, arena, offsets)

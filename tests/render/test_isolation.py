@@ -1,0 +1,163 @@
+"""A view's bytes are its own: they do not depend on what else is drawn, where, when, or by how many threads."""
+
+import numpy as np
+import pytest
+
+from tests.stage import ALL_OUTPUTS, assets
+from worldloom.kernels.tables import I32, NO_MESH, OUTPUTS, ViewTable
+from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.render.cpu import CPURenderer
+from worldloom.render.renderer import Renderer
+from worldloom.render.scene import Scene
+from worldloom.render.views import look_at, make_views, select_views
+
+ROWS = 5
+CROWD = 4096
+SIZES = np.array([[12, 12], [17, 9], [7, 20], [1, 1], [24, 16]])
+WATCHED = np.array([0, 1, 2, 77, 1000, 2047, 2048, 3333, 4094, 4095])
+"""Views of the crowd that are compared: the first, the last, and some between."""
+
+
+def populate(scene: Scene, lanes: I32, seed: int) -> None:
+    """Fill lanes, each from its own number and the seed, with shapes around the origin under the lane's own label."""
+    instances, table = scene.instances, scene.lanes
+    for lane, rows in zip(lanes.tolist(), scene.rows(lanes), strict=True):
+        rng = np.random.default_rng((seed, lane))
+        turns = np.linalg.qr(rng.normal(size=(rows.size, 3, 3)))[0]
+        instances.mesh[rows] = rng.integers(0, 6, rows.size)
+        instances.pose[rows, :, :3] = turns * rng.uniform(0.3, 1.2, (rows.size, 1, 3))
+        instances.pose[rows, :, 3] = rng.uniform(-1.2, 1.2, (rows.size, 3))
+        instances.color[rows] = rng.uniform(0.2, 1.0, (rows.size, 3))
+        instances.texture[rows] = rng.integers(-1, 4, rows.size)
+        instances.label[rows] = label_of(lane)
+        table.sky_zenith[lane], table.light_direction[lane] = rng.uniform(0, 1, 3), rng.normal(size=3)
+        table.fog_range[lane] = (2.0, rng.uniform(5.0, 20.0))
+
+
+def label_of(lane: int) -> int:
+    return 1 + lane % 255
+
+
+def make_crowd(count: int) -> tuple[Scene, ViewTable]:
+    """Many lanes and a view of each, in several sizes, with one or four samples, in perspective or without."""
+    rng = np.random.default_rng(count)
+    scene = Scene(assets())
+    lanes = scene.add(count, ROWS)
+    populate(scene, lanes, seed=1)
+    sizes = SIZES[rng.integers(0, len(SIZES), count)]
+    views = make_views(
+        lanes,
+        camera=look_at(rng.uniform((-1, -6, 0), (1, -4, 2), (count, 3)), rng.uniform(-0.3, 0.3, (count, 3))),
+        orthographic_height=np.where(rng.random(count) < 0.3, 4.0, np.nan),
+        far=30.0,
+        width=sizes[:, 0],
+        height=sizes[:, 1],
+        samples=rng.choice([1, 4], count),
+        outputs=ALL_OUTPUTS,
+    )
+    return scene, views
+
+
+@pytest.fixture(scope="module")
+def crowd() -> tuple[Scene, ViewTable]:
+    return make_crowd(CROWD)
+
+
+def draw(renderer: Renderer, scene: Scene, views: ViewTable) -> list[tuple[bytes, ...]]:
+    """Every picture of every view, as bytes."""
+    offsets, size_bytes = lay_out(views)
+    arena = make_arena(size_bytes)
+    renderer.draw(scene, views, arena, offsets)
+    return [
+        tuple(picture(arena, views, offsets, view, output).tobytes() for output in OUTPUTS)
+        for view in range(len(views.lane))
+    ]
+
+
+def test_alone_as_among_thousands(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:
+    scene, views = crowd
+    among = draw(renderer, scene, views)
+    for view in WATCHED.tolist():
+        assert draw(renderer, scene, select_views(views, [view])) == [among[view]]
+
+
+def test_in_any_order(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:
+    scene, views = crowd
+    some = select_views(views, np.arange(300))
+    in_order = draw(renderer, scene, some)
+    shuffled = np.random.default_rng(3).permutation(300)
+    assert draw(renderer, scene, select_views(some, shuffled)) == [in_order[view] for view in shuffled]
+
+
+def test_beside_other_sizes(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:
+    scene, views = crowd
+    watched = select_views(views, WATCHED)
+    expected = draw(renderer, scene, watched)
+    large = select_views(views, np.zeros(3, int))._replace(width=np.int32([150, 3, 64]), height=np.int32([90, 200, 64]))
+    both = ViewTable(*(np.concatenate(columns) for columns in zip(large, watched, large, strict=True)))
+    assert draw(renderer, scene, both)[3:-3] == expected
+
+
+def test_every_time_the_same(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:
+    scene, views = crowd
+    some = select_views(views, np.arange(200))
+    assert draw(renderer, scene, some) == draw(renderer, scene, some)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_with_any_number_of_threads(cpu: Renderer, crowd: tuple[Scene, ViewTable], threads: int) -> None:
+    scene, views = crowd
+    some = select_views(views, np.arange(500))
+    with CPURenderer(threads=threads) as other:
+        assert draw(other, scene, some) == draw(cpu, scene, some)
+
+
+def test_whatever_lanes_come_and_go(renderer: Renderer) -> None:
+    scene, views = make_crowd(40)
+    watched = select_views(views, np.arange(10, 20))
+    expected = draw(renderer, scene, watched)
+    populate(scene, scene.add(100, ROWS), seed=2)  # the tables move
+    assert draw(renderer, scene, watched) == expected
+    scene.free(np.r_[0:10, 20:60])
+    assert draw(renderer, scene, watched) == expected
+    populate(scene, scene.add(30, ROWS), seed=3)  # in the places of freed ones
+    scene.add(7, ROWS + 40)
+    assert draw(renderer, scene, watched) == expected
+
+
+def test_no_view_shows_another_lane(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:
+    scene, views = crowd
+    seen = 0
+    for view, pictures in enumerate(draw(renderer, scene, views)):
+        labels = set(pictures[OUTPUTS.index("segmentation")]) - {0}
+        assert labels <= {label_of(view)}
+        seen += bool(labels)
+    assert seen > CROWD // 2
+
+
+def test_nothing_is_left_of_a_freed_lane(renderer: Renderer) -> None:
+    scene, views = make_crowd(8)
+    before = draw(renderer, scene, views)
+    fresh = Scene(assets())
+    fresh.add(8, 0)
+    empty = draw(renderer, fresh, views)
+    scene.free([2, 5])
+    freed = draw(renderer, scene, views)
+    again = scene.add(2, ROWS)
+    assert sorted(again.tolist()) == [2, 5]
+    reused = draw(renderer, scene, views)
+    for view in range(8):
+        expected = empty if view in (2, 5) else before
+        assert freed[view] == expected[view]
+        assert reused[view] == expected[view]
+    populate(scene, again, seed=1)
+    assert draw(renderer, scene, views) == before
+
+
+def test_nothing_is_left_of_emptied_rows(renderer: Renderer) -> None:
+    scene, views = make_crowd(6)
+    before = draw(renderer, scene, views)
+    scene.instances.mesh[scene.rows([3])] = NO_MESH
+    after = draw(renderer, scene, views)
+    assert set(after[3][OUTPUTS.index("segmentation")]) == {0}
+    assert [after[view] for view in (0, 1, 2, 4, 5)] == [before[view] for view in (0, 1, 2, 4, 5)]
