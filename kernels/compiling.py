@@ -22,8 +22,8 @@ from numba.core import event
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _OPTIONS: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""No memory management (kernels allocate nothing, and counting references to arrays at every call took 40 % of the time),
-no GIL, no exceptions for divisions by zero, and of fast-math only what keeps NaN and infinity honest."""
+"""No memory management (kernels allocate nothing, and counting references to arrays at every call took 40 % of the
+time), no GIL, no exceptions for divisions by zero, and of fast-math only what keeps NaN and infinity honest."""
 
 _functions: set[str] = set()
 """Every function that one of the decorators below was put on."""

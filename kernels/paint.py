@@ -3,8 +3,10 @@
 import numpy as np
 
 from worldloom.kernels.compiling import called, inlined, kernel
-from worldloom.kernels.raster import KEY, SAMPLE_X, SAMPLE_Y, Scratch, padded, rasterise
-from worldloom.kernels.shade import read_look, record_at, shade_row
+from worldloom.kernels.raster import SAMPLE_X, SAMPLE_Y, rasterise
+from worldloom.kernels.scratch import KEY, Scratch, padded, record_at
+from worldloom.kernels.shade import shade_row
+from worldloom.kernels.surface import read_look
 from worldloom.kernels.tables import (
     DEPTH,
     GRAY,
@@ -18,6 +20,7 @@ from worldloom.kernels.tables import (
     LaneTable,
     ViewTable,
 )
+from worldloom.kernels.unpack import write_gray, write_rgb
 
 
 @kernel
@@ -76,33 +79,12 @@ def _paint_ids(
 @inlined
 def _write_colors(views: ViewTable, view: int, y: int, scratch: Scratch, offsets: I64, arena: U8) -> None:
     """A finished row as rgb and gray bytes."""
-    width = np.uint64(views.width[view])
-    colors = scratch.colors
-    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    width = np.int64(views.width[view])
     if views.outputs[view] & RGB:
-        at = np.uint64(offsets[view, 0]) + three * np.uint64(y) * width
-        for x in range(width):
-            color = colors[x]
-            arena[at + three * x] = np.uint8(color)
-            arena[at + three * x + one] = np.uint8(color >> np.uint32(8))
-            arena[at + three * x + two] = np.uint8(color >> np.uint32(16))
+        write_rgb(scratch.colors, width, arena, offsets[view, 0] + 3 * y * width)
     if views.outputs[view] & GRAY:
-        at = np.uint64(offsets[view, 1]) + np.uint64(y) * width
-        for x in range(width):
-            arena[at + x] = gray_of(colors[x])
-
-
-@inlined
-def gray_of(color: np.uint32) -> np.uint8:
-    """The brightness of a finished pixel."""
-    red, green, blue = (
-        color & np.uint32(255),
-        (color >> np.uint32(8)) & np.uint32(255),
-        (color >> np.uint32(16)) & np.uint32(255),
-    )
-    return np.uint8(
-        (np.uint32(77) * red + np.uint32(150) * green + np.uint32(29) * blue + np.uint32(128)) >> np.uint32(8)
-    )
+        start = offsets[view, 1] + y * width
+        write_gray(scratch.colors, arena[start : start + width])
 
 
 @inlined

@@ -1,57 +1,15 @@
-"""Which triangle each pixel belongs to.
-
-The visibility buffer holds one 64-bit word a sample: the high half is the bits of the depth key, a float32 that is linear
-on the screen and grows towards the viewer (1/depth in perspective, far - depth in orthographic views); the low half is the
-triangle record's number, complemented. Positive floats order as their bits do, so "nearest wins, and among equals the first"
-is the plain maximum of two integers.
-"""
-
-from typing import NamedTuple
+"""Which triangle each pixel of a view belongs to: instances to triangles, triangles to the visibility buffer."""
 
 import numpy as np
 
 from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.cull import in_frustum, model_view
-from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, U32, AssetTable, InstanceTable, LaneTable, ViewTable
-from worldloom.kernels.vector import LANES, enter_block
-
-SUBPIXELS = 256.0
-"""Vertices are rounded to this many positions a pixel, so that both triangles at an edge see the same edge."""
-
-BLOCK = LANES
-"""Pixels that are worked on together: a vector register of float32."""
-
-MAX_WIDTH = 8192
-"""Pixels, of the widest view."""
-STRIDE = MAX_WIDTH + 264
-"""Numbers from one row buffer to the next. A constant, so the compiler knows that the rows do not overlap; not a power of
-two, so they do not compete for the same places in the cache."""
+from worldloom.kernels.fill import fill, near_cut, snap
+from worldloom.kernels.scratch import BACK, INVERSE, KEY, READY, ROW, TRIANGLE, Scratch, padded
+from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, AssetTable, InstanceTable, LaneTable, ViewTable
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
 SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
-
-# Columns of Scratch.whole: what was found out when the triangle was set up.
-ROW, TRIANGLE, BACK, READY = 0, 1, 2, 3
-TEXTURE, LABEL, SMOOTH = 4, 5, 6
-WHOLE_COLUMNS = 8
-# Columns of Scratch.real: planes a·x + b·y + c over the picture, three numbers each.
-INVERSE, KEY, OVER_W, OVER_U, OVER_V, NORMAL, COLOR = 0, 9, 12, 15, 18, 21, 30
-REAL_COLUMNS = 33
-
-
-class Scratch(NamedTuple):
-    """What one worker needs to draw a view; made once, large enough for the largest view."""
-
-    matrix: F64  # [3, 4]
-    vertices: F64  # [most vertices of a mesh, 6]: homogeneous x, y, w; depth; rounded pixel x, y
-    polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
-    whole: I32  # [capacity, WHOLE_COLUMNS] triangle records: one row is one triangle that may be seen
-    real: F64  # [capacity, REAL_COLUMNS]
-    visibility: I64  # [4 * pixels] one part a sample, rows padded to whole blocks
-    rows: F32  # [ROW_BUFFERS * STRIDE] see shade.py
-    texels: I32  # [TEXEL_BUFFERS * STRIDE] see texture.py
-    colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte, see shade.py
-    look: F32  # [LOOK_NUMBERS] see shade.py
 
 
 @called
@@ -156,13 +114,8 @@ def _transform(
         vertices[i, 1] = y
         vertices[i, 2] = w
         vertices[i, 3] = depth
-        vertices[i, 4] = _snap(x / w)
-        vertices[i, 5] = _snap(y / w)
-
-
-@inlined
-def _snap(pixels: float) -> float:
-    return np.rint(pixels * SUBPIXELS) * (1.0 / SUBPIXELS)
+        vertices[i, 4] = snap(x / w)
+        vertices[i, 5] = snap(y / w)
 
 
 @called
@@ -207,7 +160,7 @@ def _enter_mesh(
             continue
         corners = 3
         if nearest < near:
-            corners = _near_cut(vertices, a, b, c, near, orthographic, polygon)
+            corners = near_cut(vertices, a, b, c, near, orthographic, polygon)
             x0, y0, x1, y1, x2, y2 = (
                 polygon[0, 0],
                 polygon[0, 1],
@@ -266,7 +219,7 @@ def _enter_mesh(
             for sample in range(samples):
                 offset_x = 0.5 if samples == 1 else SAMPLE_X[sample]
                 offset_y = 0.5 if samples == 1 else SAMPLE_Y[sample]
-                _fill(
+                fill(
                     x0,
                     y0,
                     x1,
@@ -286,102 +239,3 @@ def _enter_mesh(
                 )
         count += np.uint64(1)
     return count
-
-
-@called
-def _near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: bool, polygon: F64) -> int:
-    """The part of a triangle beyond the near plane, as 3 or 4 corners in pixels; returns how many."""
-    corners = 0
-    for k in range(3):
-        i = a if k == 0 else (b if k == 1 else c)
-        j = b if k == 0 else (c if k == 1 else a)
-        if vertices[i, 3] >= near:
-            polygon[corners, 0], polygon[corners, 1] = vertices[i, 4], vertices[i, 5]
-            corners += 1
-        if (vertices[i, 3] >= near) != (vertices[j, 3] >= near):
-            # Always from the nearer end, so that both triangles at an edge cut it at the same point.
-            low = i if vertices[i, 3] < vertices[j, 3] else j
-            high = j if vertices[i, 3] < vertices[j, 3] else i
-            t = (near - vertices[low, 3]) / (vertices[high, 3] - vertices[low, 3])
-            w = 1.0 if orthographic else near
-            polygon[corners, 0] = _snap((vertices[low, 0] + t * (vertices[high, 0] - vertices[low, 0])) / w)
-            polygon[corners, 1] = _snap((vertices[low, 1] + t * (vertices[high, 1] - vertices[low, 1])) / w)
-            corners += 1
-    return corners
-
-
-@inlined
-def _first_pixel(edge: float, size: int) -> int:
-    """The first pixel at or after an edge, kept inside the picture."""
-    return np.int64(min(max(np.ceil(edge), 0.0), np.float64(size)))
-
-
-@called
-def _fill(
-    ax: float,
-    ay: float,
-    bx: float,
-    by: float,
-    cx: float,
-    cy: float,
-    width: int,
-    height: int,
-    offset_x: float,
-    offset_y: float,
-    key_x: float,
-    key_y: float,
-    key: float,
-    number: int,
-    sample: int,
-    visibility: I64,
-) -> None:
-    """Enter one triangle, in pixels, into one sample's visibility buffer."""
-    # Sorted by y, then x: an edge is walked the same way whichever triangle it belongs to.
-    if by < ay or (by == ay and bx < ax):
-        ax, ay, bx, by = bx, by, ax, ay
-    if cy < ay or (cy == ay and cx < ax):
-        ax, ay, cx, cy = cx, cy, ax, ay
-    if cy < by or (cy == by and cx < bx):
-        bx, by, cx, cy = cx, cy, bx, by
-    area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
-    first, middle, last = (
-        _first_pixel(ay - offset_y, height),
-        _first_pixel(by - offset_y, height),
-        _first_pixel(cy - offset_y, height),
-    )
-    if area == 0.0 or first == last:
-        return
-    long_slope = (cx - ax) / (cy - ay)
-    stride = padded(width)
-    first_word = sample * np.uint64(visibility.size // 4)
-    step = np.float32(key_x)
-    tag = ~np.int64(number) & np.int64(0xFFFFFFFF)
-    for half in range(2):
-        y_from = first if half == 0 else middle
-        y_to = middle if half == 0 else last
-        if y_from == y_to:
-            continue
-        short_slope = (bx - ax) / (by - ay) if half == 0 else (cx - bx) / (cy - by)
-        short_x = (ax - ay * short_slope if half == 0 else bx - by * short_slope) - offset_x
-        long_x = ax - ay * long_slope - offset_x
-        left_x, left_slope = (long_x, long_slope) if area > 0.0 else (short_x, short_slope)
-        right_x, right_slope = (short_x, short_slope) if area > 0.0 else (long_x, long_slope)
-        for y in range(y_from, y_to):
-            center = y + offset_y
-            x_from = _first_pixel(left_x + center * left_slope, width)
-            x_to = _first_pixel(right_x + center * right_slope, width)
-            if x_from >= x_to:
-                continue
-            start = np.float32(key_y * center + key + key_x * offset_x)
-            base = first_word + np.uint64(y) * stride
-            # Whole blocks: the pixels of a block outside the span keep what they have.
-            for block in range(np.uint64(x_from) & ~np.uint64(BLOCK - 1), np.uint64(x_to), np.uint64(BLOCK)):
-                enter_block(
-                    visibility, base + block, np.int32(block), np.int32(x_from), np.int32(x_to), start, step, tag
-                )
-
-
-@inlined
-def padded(width: int) -> np.uint64:
-    """A row's length in the visibility buffer: whole blocks."""
-    return (np.uint64(width) + np.uint64(BLOCK - 1)) & ~np.uint64(BLOCK - 1)

@@ -1,54 +1,44 @@
 """What colour a run of pixels has.
 
-A run is a stretch of one row that belongs to one triangle, so everything that is the same for the triangle is found out once,
-when its first pixel is shaded, and what is left is short loops over plain float rows that the compiler turns into vector code.
-For that, positions are unsigned: a signed one might be negative, which numba would check at every pixel.
+A run is a stretch of one row that belongs to one triangle, so everything that is the same for the triangle is found out
+once, when its first pixel is shaded, and what is left is short loops over plain float rows that the compiler turns into
+vector code. For that, positions are unsigned: a signed one might be negative, which numba would check at every pixel.
 """
 
 import numpy as np
 
-from worldloom.kernels.compiling import called, inlined
-from worldloom.kernels.raster import (
-    BACK,
+from worldloom.kernels.compiling import inlined
+from worldloom.kernels.scratch import (
+    AMBIENT_MEAN,
+    AMBIENT_TILT,
+    BLUE,
     COLOR,
-    INVERSE,
+    FOG,
+    FOG_BEGIN,
+    FOG_SCALE,
+    GREEN,
+    HORIZON,
     KEY,
+    LIGHT,
     NORMAL,
-    OVER_U,
-    OVER_V,
     OVER_W,
     READY,
-    ROW,
+    RED,
+    SAMPLE,
+    SKY,
     SMOOTH,
-    STRIDE,
+    SPARE,
     TEXTURE,
-    TRIANGLE,
+    TO_LIGHT,
     Scratch,
+    W,
     padded,
+    plane_at,
+    record_at,
 )
-from worldloom.kernels.tables import (
-    F32,
-    F64,
-    I32,
-    I64,
-    NO_TEXTURE,
-    U8,
-    U32,
-    AssetTable,
-    InstanceTable,
-    LaneTable,
-    ViewTable,
-)
-from worldloom.kernels.texture import BLUE, GREEN, RED, W, multiply_texture
-
-# Positions in Scratch.look: the lane's light, fog and sky, ready for use.
-AMBIENT_MEAN, AMBIENT_TILT, LIGHT, TO_LIGHT, FOG, FOG_BEGIN, FOG_SCALE, HORIZON, SKY = 0, 3, 6, 9, 12, 15, 16, 17, 20
-LOOK_NUMBERS = 23
-
-# Where the rows of Scratch.colors begin: one a sample, and one to shade the other three into.
-SAMPLE = np.uint64(STRIDE)
-SPARE = np.uint64(4 * STRIDE)
-COLOR_BUFFERS = 5
+from worldloom.kernels.surface import get_ready
+from worldloom.kernels.tables import F32, F64, I32, NO_TEXTURE, U32, AssetTable, InstanceTable, ViewTable
+from worldloom.kernels.texture import multiply_texture
 
 
 @inlined
@@ -101,7 +91,7 @@ def shade_row(
                     )
                 else:
                     if whole[number, READY] == 0:
-                        _get_ready(
+                        get_ready(
                             assets.triangles,
                             assets.triangle_is_flat,
                             assets.normals,
@@ -142,12 +132,6 @@ def shade_row(
 
 
 @inlined
-def record_at(visibility: I64, sample: int, pixel: int) -> int:
-    """The number of the triangle record a pixel shows, 0 for none."""
-    return np.uint64(~visibility[sample * np.uint64(visibility.size // 4) + pixel] & np.int64(0xFFFFFFFF))
-
-
-@inlined
 def _blend_samples(width: int, colors: U32) -> None:
     """The mean of the four samples' colours, rounded."""
     two, three = np.uint64(2), np.uint64(3)
@@ -157,99 +141,6 @@ def _blend_samples(width: int, colors: U32) -> None:
         red_blue = np.uint32((a & outer) + (b & outer) + (c & outer) + (d & outer) + half)
         green = np.uint32((a & inner) + (b & inner) + (c & inner) + (d & inner) + np.uint32(0x200))
         colors[x] = np.uint32((red_blue >> np.uint32(2)) & outer) | np.uint32((green >> np.uint32(2)) & inner)
-
-
-@called
-def read_look(lanes: LaneTable, lane: int, look: F32) -> None:
-    """Gather a lane's light, fog and sky into `look`."""
-    x, y, z = lanes.light_direction[lane, 0], lanes.light_direction[lane, 1], lanes.light_direction[lane, 2]
-    length = np.sqrt(x * x + y * y + z * z)
-    for k in range(3):
-        look[AMBIENT_MEAN + k] = (lanes.ambient[lane, k] + lanes.ambient_ground[lane, k]) * np.float32(0.5)
-        look[AMBIENT_TILT + k] = (lanes.ambient[lane, k] - lanes.ambient_ground[lane, k]) * np.float32(0.5)
-        look[LIGHT + k] = lanes.light_color[lane, k]
-        look[TO_LIGHT + k] = -lanes.light_direction[lane, k] / length if length > 0.0 else np.float32(0.0)
-        look[FOG + k] = lanes.fog_color[lane, k]
-        look[HORIZON + k] = lanes.sky_horizon[lane, k]
-        look[SKY + k] = lanes.sky_zenith[lane, k] - lanes.sky_horizon[lane, k]
-    begin, end = lanes.fog_range[lane, 0], lanes.fog_range[lane, 1]
-    look[FOG_BEGIN] = begin
-    look[FOG_SCALE] = np.float32(1.0) / (end - begin) if end > begin else np.float32(0.0)
-
-
-@inlined
-def _plane(real: F64, number: int, a: float, b: float, c: float, start: int) -> None:
-    """The plane over the picture of a quantity (divided by w) that is a, b, c at the corners."""
-    for k in range(3):
-        real[number, start + k] = (
-            real[number, INVERSE + k] * a + real[number, INVERSE + 3 + k] * b + real[number, INVERSE + 6 + k] * c
-        )
-
-
-@inlined
-def _row(real: F64, number: int, plane: int, center_y: float) -> np.float32:
-    """A plane's value at the centre of pixel 0 of a row."""
-    return np.float32(real[number, plane] * 0.5 + real[number, plane + 1] * center_y + real[number, plane + 2])
-
-
-@called
-def _get_ready(
-    triangles: I32,
-    triangle_is_flat: U8,
-    normals: F32,
-    uvs: F32,
-    pose: F32,
-    color: F32,
-    texture: I32,
-    uv_scale: F32,
-    number: int,
-    orthographic: bool,
-    whole: I32,
-    real: F64,
-    look: F32,
-) -> None:
-    """Work out what all pixels of a triangle share: the planes of its attributes and, if flat, its light."""
-    row, triangle = whole[number, ROW], whole[number, TRIANGLE]
-    a, b, c = triangles[triangle, 0], triangles[triangle, 1], triangles[triangle, 2]
-    for k in range(3):
-        real[number, OVER_W + k] = (0.0 if k < 2 else 1.0) if orthographic else real[number, KEY + k]
-        real[number, COLOR + k] = color[row, k]
-    if texture[row] != NO_TEXTURE:
-        su, sv = np.float64(uv_scale[row, 0]), np.float64(uv_scale[row, 1])
-        _plane(real, number, uvs[a, 0] * su, uvs[b, 0] * su, uvs[c, 0] * su, OVER_U)
-        _plane(real, number, uvs[a, 1] * sv, uvs[b, 1] * sv, uvs[c, 1] * sv, OVER_V)
-
-    # Normals go through the cofactor matrix, which is right under any scale and defined without volume. Its row k is the
-    # cross product of the pose's two other rows.
-    flat = triangle_is_flat[triangle] == 1
-    c00 = np.float64(pose[row, 1, 1]) * pose[row, 2, 2] - np.float64(pose[row, 1, 2]) * pose[row, 2, 1]
-    c01 = np.float64(pose[row, 1, 2]) * pose[row, 2, 0] - np.float64(pose[row, 1, 0]) * pose[row, 2, 2]
-    c02 = np.float64(pose[row, 1, 0]) * pose[row, 2, 1] - np.float64(pose[row, 1, 1]) * pose[row, 2, 0]
-    mirrored = pose[row, 0, 0] * c00 + pose[row, 0, 1] * c01 + pose[row, 0, 2] * c02 < 0.0
-    sign = -1.0 if mirrored != (whole[number, BACK] == 1) else 1.0
-    for k in range(3):
-        i, j = (k + 1) % 3, (k + 2) % 3
-        x = sign * (np.float64(pose[row, i, 1]) * pose[row, j, 2] - np.float64(pose[row, i, 2]) * pose[row, j, 1])
-        y = sign * (np.float64(pose[row, i, 2]) * pose[row, j, 0] - np.float64(pose[row, i, 0]) * pose[row, j, 2])
-        z = sign * (np.float64(pose[row, i, 0]) * pose[row, j, 1] - np.float64(pose[row, i, 1]) * pose[row, j, 0])
-        na = x * normals[a, 0] + y * normals[a, 1] + z * normals[a, 2]
-        if flat:
-            real[number, NORMAL + k] = na
-        else:
-            nb = x * normals[b, 0] + y * normals[b, 1] + z * normals[b, 2]
-            nc = x * normals[c, 0] + y * normals[c, 1] + z * normals[c, 2]
-            _plane(real, number, na, nb, nc, NORMAL + 3 * k)
-    if flat:
-        nx, ny, nz = real[number, NORMAL], real[number, NORMAL + 1], real[number, NORMAL + 2]
-        length = np.sqrt(nx * nx + ny * ny + nz * nz)
-        scale = 1.0 / length if length > 0.0 else 0.0
-        nx, ny, nz = nx * scale, ny * scale, nz * scale
-        facing = max(0.0, nx * look[TO_LIGHT] + ny * look[TO_LIGHT + 1] + nz * look[TO_LIGHT + 2])
-        for k in range(3):
-            real[number, COLOR + k] *= look[AMBIENT_MEAN + k] + look[AMBIENT_TILT + k] * nz + look[LIGHT + k] * facing
-    whole[number, TEXTURE] = texture[row]
-    whole[number, SMOOTH] = 0 if flat else 1
-    whole[number, READY] = 1
 
 
 @inlined
@@ -302,9 +193,9 @@ def _shade_run(
     center_y = y + 0.5
     if smooth:
         ax, ay, az = (
-            _row(real, number, NORMAL, center_y),
-            _row(real, number, NORMAL + 3, center_y),
-            _row(real, number, NORMAL + 6, center_y),
+            plane_at(real, number, NORMAL, center_y),
+            plane_at(real, number, NORMAL + 3, center_y),
+            plane_at(real, number, NORMAL + 6, center_y),
         )
         bx, by, bz = (
             np.float32(real[number, NORMAL]),
@@ -330,7 +221,7 @@ def _shade_run(
             rows[GREEN + x] = green
             rows[BLUE + x] = blue
     if textured or foggy:
-        start, step = _row(real, number, OVER_W, center_y), np.float32(real[number, OVER_W])
+        start, step = plane_at(real, number, OVER_W, center_y), np.float32(real[number, OVER_W])
         for x in range(x_from, x_to):
             rows[W + x] = one / (start + step * np.float32(np.int32(x)))
     if textured:
@@ -342,7 +233,7 @@ def _shade_run(
             colors[target + x] = _pack(rows[RED + x], rows[GREEN + x], rows[BLUE + x])
         return
     if orthographic:
-        start, step = _row(real, number, KEY, center_y), np.float32(real[number, KEY])
+        start, step = plane_at(real, number, KEY, center_y), np.float32(real[number, KEY])
         for x in range(x_from, x_to):
             rows[W + x] = far - (start + step * np.float32(np.int32(x)))
     begin, fog_scale = look[FOG_BEGIN], look[FOG_SCALE]

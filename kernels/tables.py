@@ -6,7 +6,8 @@ World space is right-handed with z up, in metres. Colours are red, green, blue i
 without gamma.
 """
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,3 +91,12 @@ class ViewTable(NamedTuple):
     height: I32  # [V]
     outputs: U8  # [V] bits of RGB, GRAY, DEPTH, SEGMENTATION
     samples: U8  # [V] 1, or 4 for smooth edges
+
+
+Table = TypeVar("Table", AssetTable, InstanceTable, LaneTable, ViewTable)
+
+
+def each_column(table: Table, change: Callable[[Any], Any]) -> Table:
+    """A table of the same kind whose columns are what `change` makes of this one's."""
+    columns: list[Any] = [change(column) for column in table]
+    return type(table)(*columns)

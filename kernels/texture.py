@@ -6,16 +6,23 @@ Three loops over a run, so that all arithmetic is vector code and only the fetch
 import numpy as np
 
 from worldloom.kernels.compiling import called
-from worldloom.kernels.raster import OVER_U, OVER_V, OVER_W, STRIDE
+from worldloom.kernels.scratch import (
+    AT0,
+    AT1,
+    AT2,
+    AT3,
+    BLUE,
+    DOWN,
+    GREEN,
+    OVER_U,
+    OVER_V,
+    OVER_W,
+    RED,
+    TO_RIGHT,
+    W,
+    plane_at,
+)
 from worldloom.kernels.tables import F32, F64, I32, U32
-
-# Where the rows of Scratch.rows begin: w and the three channels.
-W, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
-ROW_BUFFERS = 4
-# Where the rows of Scratch.texels begin: where the four texels are (and then those texels), and the point's place between.
-AT0, AT1, AT2, AT3 = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
-TO_RIGHT, DOWN = np.uint64(4 * STRIDE), np.uint64(5 * STRIDE)
-TEXEL_BUFFERS = 6
 
 
 @called
@@ -45,12 +52,12 @@ def multiply_texture(
 def _locate(
     texture_size: int, real: F64, number: int, center_y: float, x_from: int, x_to: int, rows: F32, buffers: I32
 ) -> None:
-    """Pick a level for each pixel and work out which of its texels lie around the point, and the point's place between."""
+    """Pick a level for each pixel, and work out which of its texels lie around the point and where between them."""
     ux, uy = np.float32(real[number, OVER_U]), np.float32(real[number, OVER_U + 1])
     vx, vy = np.float32(real[number, OVER_V]), np.float32(real[number, OVER_V + 1])
     wx, wy = np.float32(real[number, OVER_W]), np.float32(real[number, OVER_W + 1])
-    u_start = np.float32(real[number, OVER_U] * 0.5 + real[number, OVER_U + 1] * center_y + real[number, OVER_U + 2])
-    v_start = np.float32(real[number, OVER_V] * 0.5 + real[number, OVER_V + 1] * center_y + real[number, OVER_V + 2])
+    u_start = plane_at(real, number, OVER_U, center_y)
+    v_start = plane_at(real, number, OVER_V, center_y)
     size = np.int32(texture_size)
     texels_squared = np.float32(texture_size * texture_size)
     half, four, third = np.float32(0.5), np.float32(4.0), np.float32(4.0 / 3.0)

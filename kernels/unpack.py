@@ -47,7 +47,8 @@ def _store_eight_rgb(
 
 
 @inlined
-def _unpack_rgb(words: U32, pixels: int, arena: U8, start: int) -> None:
+def write_rgb(words: U32, pixels: int, arena: U8, start: int) -> None:
+    """Colours of pixels, red first, without the fourth byte."""
     whole = pixels - pixels % _AT_ONCE
     for pixel in range(0, whole, _AT_ONCE):
         _store_eight_rgb(words, pixel, arena, start + 3 * pixel)
@@ -59,7 +60,8 @@ def _unpack_rgb(words: U32, pixels: int, arena: U8, start: int) -> None:
 
 
 @inlined
-def _unpack_gray(words: U32, out: U8) -> None:
+def write_gray(words: U32, out: U8) -> None:
+    """The brightness of finished pixels."""
     for pixel in range(out.size):
         word = words[pixel]
         red, green, blue = (
@@ -94,10 +96,10 @@ def unpack(words: U32, depth_bytes: U8, views: ViewTable, page: I64, offsets: I6
         pixels = np.int64(views.width[view]) * views.height[view]
         asked = views.outputs[view]
         if asked & RGB:
-            _unpack_rgb(words[layer], pixels, arena, offsets[view, 0])
+            write_rgb(words[layer], pixels, arena, offsets[view, 0])
         if asked & GRAY:
             start = offsets[view, 1]
-            _unpack_gray(words[layer], arena[start : start + pixels])
+            write_gray(words[layer], arena[start : start + pixels])
         if asked & DEPTH:
             start = offsets[view, 2]
             _copy(depth_bytes[layer], arena[start : start + 4 * pixels])

@@ -17,12 +17,14 @@ _INTS = ir.VectorType(ir.IntType(32), LANES)
 _LONGS = ir.VectorType(ir.IntType(64), LANES)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic  # type: ignore[untyped-decorator]
 def enter_block(
     typing_context: Any, words: Any, at: Any, x: Any, x_from: Any, x_to: Any, start: Any, step: Any, tag: Any
 ) -> tuple[Any, Callable[..., Any]]:
-    """For eight pixels beginning at `x`, whose words begin at `words[at]`: where x_from <= x < x_to, keep the greater of
-    the word that is there and of (bits of start + step * x) << 32 | tag. `words` is aligned to a whole word only."""
+    """Enter eight pixels that begin at `x`, and their words at `words[at]`, into a visibility buffer.
+
+    Where x_from <= x < x_to, keep the greater of the word that is there and (bits of start + step * x) << 32 | tag.
+    """
     signature = types.void(
         words, types.uint64, types.int32, types.int32, types.int32, types.float32, types.float32, types.int64
     )

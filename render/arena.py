@@ -1,12 +1,12 @@
 """The frame arena: one flat buffer of bytes that renderers paint into, and where in it each picture lies.
 
-An offsets table [V, 4] gives the byte where each output of each view begins, -1 where it was not asked for. Offsets need
-no alignment: a depth picture may begin at any byte, as it does inside a serialised reply.
+An offsets table [V, 4] gives the byte where each output of each view begins, -1 where it was not asked for. Offsets
+need no alignment: a depth picture may begin at any byte, as it does inside a serialised reply.
 """
 
 import numpy as np
 
-from worldloom.kernels.tables import DEPTH, I64, OUTPUTS, U8, ViewTable
+from worldloom.kernels.tables import I64, OUTPUT_BYTES, OUTPUTS, U8, ViewTable
 from worldloom.render.views import frame_bytes
 
 
@@ -33,7 +33,7 @@ def picture(arena: U8, views: ViewTable, offsets: I64, view: int, output: str) -
         asked = [name for k, name in enumerate(OUTPUTS) if views.outputs[view] >> k & 1]
         raise ValueError(f"view {view} was not asked for {output}, only for {', '.join(asked) or 'nothing'}")
     height, width = int(views.height[view]), int(views.width[view])
-    data = arena[start : start + int(frame_bytes(views)[view, column])]
-    if 1 << column == DEPTH:
+    data = arena[start : start + height * width * OUTPUT_BYTES[column]]
+    if output == "depth":
         return data.view(np.float32).reshape(height, width)
     return data.reshape((height, width, 3) if output == "rgb" else (height, width))

@@ -60,8 +60,8 @@ class AssetLibrary:
 
     def _build_table(self) -> AssetTable:
         parts = list(self._meshes.values())
-        vertex_counts = np.int32([len(mesh.positions) for mesh in parts])
-        triangle_counts = np.int32([len(mesh.triangles) for mesh in parts])
+        vertex_counts = np.array([len(mesh.positions) for mesh in parts], np.int32)
+        triangle_counts = np.array([len(mesh.triangles) for mesh in parts], np.int32)
         first_vertex = _starts(vertex_counts)
         whole = meshes.join(*parts)
         normals = whole.normals[whole.triangles]
@@ -73,16 +73,16 @@ class AssetLibrary:
             normals=whole.normals,
             uvs=whole.uvs,
             triangles=whole.triangles,
-            triangle_is_flat=np.uint8((normals == normals[:, :1]).all(axis=(1, 2))),
+            triangle_is_flat=np.array((normals == normals[:, :1]).all(axis=(1, 2)), np.uint8),
             mesh_first_triangle=_starts(triangle_counts),
             mesh_triangle_count=triangle_counts,
             mesh_first_vertex=first_vertex,
             mesh_vertex_count=vertex_counts,
             mesh_center=(lowest + highest) / 2,
             mesh_half_size=(highest - lowest) / 2,
-            mesh_is_two_sided=np.uint8([mesh.two_sided for mesh in parts]),
+            mesh_is_two_sided=np.array([mesh.two_sided for mesh in parts], np.uint8),
             texels=np.stack(list(self._textures.values())),
-            mip_first_texel=_starts(np.int32(sides * sides)),
+            mip_first_texel=_starts(np.array(sides * sides, np.int32)),
             texture_size=self.texture_size,
         )
 

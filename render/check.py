@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worldloom.kernels.raster import MAX_WIDTH
+from worldloom.kernels.scratch import MAX_WIDTH
 from worldloom.kernels.tables import I64, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
 from worldloom.render.views import frame_bytes
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from worldloom.render.scene import Scene
 
 _SQUARE_TOLERANCE = 1e-3
-"""How far a camera's axes may be from square and unit length: float32 rotations multiplied a few thousand times stay below."""
+"""How far a camera's axes may be from square and unit length: thousands of float32 rotations multiplied stay below."""
 
 
 def check_draw(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
@@ -50,9 +50,9 @@ def _refuse(values: np.ndarray, wrong: np.ndarray, name: str, expected: str) -> 
 def _check_arrays(views: ViewTable, arena: U8, offsets: I64) -> None:
     count = len(views.lane)
     dtypes = ("int32", "float32", "uint8", "float32", "float32", "float32", "int32", "int32", "uint8", "uint8")
-    for name, column, dtype in zip(views._fields, views, dtypes, strict=True):
+    for name, dtype in zip(views._fields, dtypes, strict=True):
         shape = (count, 3, 4) if name == "camera" else (count,)
-        _check_array(f"views.{name}", column, dtype, shape)
+        _check_array(f"views.{name}", getattr(views, name), dtype, shape)
     _check_array("offsets", offsets, "int64", (count, len(OUTPUTS)))
     _check_array("arena", arena, "uint8", (arena.size,))
     if not arena.flags.writeable:
@@ -86,8 +86,8 @@ def _check_cameras(views: ViewTable) -> None:
     if wrong.any():
         view = int(np.argmax(wrong))
         raise ValueError(
-            f"view {view}: its camera is {views.camera[view].tolist()}, expected finite numbers whose first three columns "
-            "are of unit length and square to each other (render.views.look_at makes such)"
+            f"view {view}: its camera is {views.camera[view].tolist()}, expected finite numbers whose first three "
+            "columns are of unit length and square to each other (render.views.look_at makes such)"
         )
 
 
@@ -121,5 +121,6 @@ def _check_slots(views: ViewTable, arena: U8, offsets: I64) -> None:
         where = np.argwhere(asked)[order]
         (view, output), (other, second) = where[int(np.argmax(overlapping))], where[int(np.argmax(overlapping)) + 1]
         raise ValueError(
-            f"views {view} and {other}: {OUTPUTS[output]} and {OUTPUTS[second]} overlap in the arena, expected a place for each"
+            f"views {view} and {other}: {OUTPUTS[output]} and {OUTPUTS[second]} overlap in the arena, "
+            "expected a place for each"
         )

@@ -1,7 +1,7 @@
 """The CPU renderer: the numba rasteriser, spread over threads.
 
-Kernels hold no GIL, so plain Python threads run them side by side; each has its own scratch memory and paints every n-th view.
-Which thread paints a view changes nothing in its bytes.
+Kernels hold no GIL, so plain Python threads run them side by side; each has its own scratch memory and paints every
+n-th view. Which thread paints a view changes nothing in its bytes.
 """
 
 import os
@@ -11,10 +11,8 @@ import numpy as np
 
 from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.paint import most_triangles, paint_views
-from worldloom.kernels.raster import BLOCK, REAL_COLUMNS, STRIDE, WHOLE_COLUMNS, Scratch
-from worldloom.kernels.shade import COLOR_BUFFERS, LOOK_NUMBERS
+from worldloom.kernels.scratch import BLOCK, make_scratch
 from worldloom.kernels.tables import I64, OUTPUTS, U8, ViewTable
-from worldloom.kernels.texture import ROW_BUFFERS, TEXEL_BUFFERS
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
@@ -36,7 +34,7 @@ class CPURenderer:
         if self.threads < 1:
             raise ValueError(f"threads is {threads}, expected 1 or more (None for one a core, {available} here)")
         self.device = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        self._scratch = [_make_scratch(1, 1, 1) for _ in range(self.threads)]
+        self._scratch = [make_scratch(1, 1, 1) for _ in range(self.threads)]
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-paint")
         self._compile()
 
@@ -82,27 +80,12 @@ class CPURenderer:
             held = (len(have.vertices), len(have.whole), have.visibility.size // 4)
             if any(want > hold for want, hold in zip(wanted, held, strict=True)):
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
-                self._scratch[worker] = _make_scratch(*grown)
+                self._scratch[worker] = make_scratch(*grown)
 
     def _compile(self) -> None:
         """Draw one pixel, which compiles or loads every kernel."""
-        scene = Scene(AssetLibrary(texture_size=1))
+        scene = Scene(AssetLibrary(texture_size=8))
         views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
         offsets, size_bytes = lay_out(views)
         with announce_compiling():
             self.draw(scene, views, make_arena(size_bytes), offsets)
-
-
-def _make_scratch(vertices: int, triangles: int, pixels: int) -> Scratch:
-    return Scratch(
-        matrix=np.zeros((3, 4)),
-        vertices=np.zeros((vertices, 6)),
-        polygon=np.zeros((4, 2)),
-        whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
-        real=np.zeros((triangles, REAL_COLUMNS)),
-        visibility=np.zeros(4 * pixels, np.int64),
-        rows=np.zeros(ROW_BUFFERS * STRIDE, np.float32),
-        texels=np.zeros(TEXEL_BUFFERS * STRIDE, np.int32),
-        colors=np.zeros(COLOR_BUFFERS * STRIDE, np.uint32),
-        look=np.zeros(LOOK_NUMBERS, np.float32),
-    )

@@ -4,10 +4,14 @@ Normals decide the shading: a corner that several faces share smoothly is one ve
 """
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worldloom.kernels.tables import F32, I32
+
+Profile: TypeAlias = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -73,15 +77,15 @@ def box() -> Mesh:
         ((0, 0, 1), (1, 0, 0)),
         ((0, 0, -1), (1, 0, 0)),
     ):
-        n, r = np.float32(normal), np.float32(right)
+        n, r = np.array(normal, np.float32), np.array(right, np.float32)
         faces.append((n, r, np.cross(n, r)))
-    corners = np.float32([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
+    corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]], np.float32)
     positions = [n / 2 + corners[:, :1] * r + corners[:, 1:] * up for n, r, up in faces]
     uvs = np.stack([corners[:, 0] + 0.5, 0.5 - corners[:, 1]], axis=1)
-    quad_triangles = np.int32([[0, 1, 2], [0, 2, 3]])
+    quad_triangles = np.array([[0, 1, 2], [0, 2, 3]], np.int32)
     return Mesh(
         np.concatenate(positions),
-        np.repeat(np.float32([n for n, _, _ in faces]), 4, axis=0),
+        np.repeat(np.array([n for n, _, _ in faces], np.float32), 4, axis=0),
         np.tile(uvs, (6, 1)),
         np.concatenate([quad_triangles + 4 * face for face in range(6)]),
         two_sided=False,
@@ -94,23 +98,25 @@ def plane(cells: int = 1) -> Mesh:
     y, x = np.meshgrid(steps, steps, indexing="ij")
     positions = np.stack([x.ravel(), y.ravel(), np.zeros(x.size, np.float32)], axis=1)
     uvs = np.stack([positions[:, 0] + 0.5, 0.5 - positions[:, 1]], axis=1)
-    return Mesh(positions, np.tile(np.float32([0, 0, 1]), (len(positions), 1)), uvs, grid(cells, cells))
+    return Mesh(positions, np.tile(np.array([0, 0, 1], np.float32), (len(positions), 1)), uvs, grid(cells, cells))
 
 
 def quad() -> Mesh:
     """An upright unit square in the xz plane that faces -y, as a picture on a wall does."""
-    corners = np.float32([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
+    corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]], np.float32)
     positions = np.stack([corners[:, 0], np.zeros(4, np.float32), corners[:, 1]], axis=1)
     uvs = np.stack([corners[:, 0] + 0.5, 0.5 - corners[:, 1]], axis=1)
-    return Mesh(positions, np.tile(np.float32([0, -1, 0]), (4, 1)), uvs, np.int32([[0, 1, 2], [0, 2, 3]]))
+    return Mesh(
+        positions, np.tile(np.array([0, -1, 0], np.float32), (4, 1)), uvs, np.array([[0, 1, 2], [0, 2, 3]], np.int32)
+    )
 
 
-def _turned(radius: F32, z: F32, normal_radius: F32, normal_z: F32, v: F32, slices: int) -> Mesh:
+def _turned(radius: Profile, z: Profile, normal_radius: Profile, normal_z: Profile, v: Profile, slices: int) -> Mesh:
     """A profile, listed from the bottom up, turned around the z axis."""
     angle = np.linspace(0, 2 * np.pi, slices + 1)
     ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
-    def around(r: F32, height: F32) -> F32:
+    def around(r: Profile, height: Profile) -> Profile:
         flat = r[:, None, None] * ring[None]
         return np.concatenate([flat, np.broadcast_to(height[:, None, None], (*flat.shape[:2], 1))], axis=2).reshape(
             -1, 3
@@ -133,16 +139,16 @@ def sphere(slices: int = 32, stacks: int = 16) -> Mesh:
 
 def cylinder(slices: int = 32) -> Mesh:
     """A cylinder around z of diameter 1 and height 1, closed by flat caps."""
-    half = np.float32([0.5, 0.5])
-    side = _turned(half, np.float32([-0.5, 0.5]), half * 2, half * 0, np.float32([1, 0]), slices)
-    tilt = np.float32([1, 1])
-    top = _turned(np.float32([0.5, 0]), half, half * 0, tilt, np.float32([0, 0]), slices)
-    bottom = _turned(np.float32([0, 0.5]), -half, half * 0, -tilt, np.float32([0, 0]), slices)
+    half = np.array([0.5, 0.5], np.float32)
+    side = _turned(half, np.array([-0.5, 0.5], np.float32), half * 2, half * 0, np.array([1, 0], np.float32), slices)
+    tilt = np.array([1, 1], np.float32)
+    top = _turned(np.array([0.5, 0], np.float32), half, half * 0, tilt, np.array([0, 0], np.float32), slices)
+    bottom = _turned(np.array([0, 0.5], np.float32), -half, half * 0, -tilt, np.array([0, 0], np.float32), slices)
     return join(side, _flat_uvs(top), _flat_uvs(bottom))
 
 
 def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh:
-    """A capsule around z: a tube of diameter 1 with ends `half_length` from the middle, closed by half balls of radius 0.5.
+    """A capsule around z: a tube of diameter 1 that ends `half_length` from the middle, closed by half balls.
 
     Scaling a capsule unevenly would squash its ends: make one mesh for each ratio of length to width.
     """

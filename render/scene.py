@@ -5,36 +5,35 @@ own lane's rows. Tables grow by doubling, which makes new arrays: take `scene.in
 `add`, do not keep them.
 """
 
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.tables import I32, I64, NO_MESH, NO_TEXTURE, InstanceTable, LaneTable
+from worldloom.kernels.tables import I32, I64, NO_MESH, NO_TEXTURE, InstanceTable, LaneTable, Table, each_column
 from worldloom.render.assets import AssetLibrary
-
-Table = TypeVar("Table", InstanceTable, LaneTable)
 
 _IDENTITY = np.eye(3, 4, dtype=np.float32)
 _INSTANCE_DEFAULTS = InstanceTable(
-    mesh=np.int32([NO_MESH]),
+    mesh=np.array([NO_MESH], np.int32),
     pose=_IDENTITY[None],
-    color=np.float32([[1.0, 1.0, 1.0]]),
-    texture=np.int32([NO_TEXTURE]),
-    uv_scale=np.float32([[1.0, 1.0]]),
-    label=np.uint8([0]),
+    color=np.array([[1.0, 1.0, 1.0]], np.float32),
+    texture=np.array([NO_TEXTURE], np.int32),
+    uv_scale=np.array([[1.0, 1.0]], np.float32),
+    label=np.array([0], np.uint8),
 )
 _LANE_DEFAULTS = LaneTable(
-    first_row=np.int32([0]),
-    row_count=np.int32([0]),
-    light_direction=np.float32([[-0.4, 0.55, -0.75]]),
-    light_color=np.float32([[0.68, 0.66, 0.60]]),
-    ambient=np.float32([[0.44, 0.47, 0.52]]),
-    ambient_ground=np.float32([[0.26, 0.25, 0.24]]),
-    sky_horizon=np.float32([[0.80, 0.87, 0.93]]),
-    sky_zenith=np.float32([[0.30, 0.52, 0.80]]),
-    fog_color=np.float32([[0.80, 0.87, 0.93]]),
-    fog_range=np.float32([[0.0, 0.0]]),
+    first_row=np.array([0], np.int32),
+    row_count=np.array([0], np.int32),
+    light_direction=np.array([[-0.4, 0.55, -0.75]], np.float32),
+    light_color=np.array([[0.68, 0.66, 0.60]], np.float32),
+    ambient=np.array([[0.44, 0.47, 0.52]], np.float32),
+    ambient_ground=np.array([[0.26, 0.25, 0.24]], np.float32),
+    sky_horizon=np.array([[0.80, 0.87, 0.93]], np.float32),
+    sky_zenith=np.array([[0.30, 0.52, 0.80]], np.float32),
+    fog_color=np.array([[0.80, 0.87, 0.93]], np.float32),
+    fog_range=np.array([[0.0, 0.0]], np.float32),
 )
 
 
@@ -43,8 +42,9 @@ class Scene:
 
     def __init__(self, assets: AssetLibrary) -> None:
         self.assets = assets
-        self._instances = _rows(_INSTANCE_DEFAULTS, 0)
-        self._lanes = _rows(_LANE_DEFAULTS, 0)
+        self._instances = _repeated(_INSTANCE_DEFAULTS, 0)
+        self._lanes = _repeated(_LANE_DEFAULTS, 0)
+        self._in_use = np.zeros(0, np.bool_)  # as long as the lane table has room
         self._lane_count = 0
         self._row_count = 0
         self._free: dict[int, list[int]] = {}
@@ -52,47 +52,44 @@ class Scene:
     @property
     def instances(self) -> InstanceTable:
         """The instance rows in use or freed; write into the arrays in place."""
-        return InstanceTable(*(column[: self._row_count] for column in self._instances))
+        return each_column(self._instances, lambda column: column[: self._row_count])
 
     @property
     def lanes(self) -> LaneTable:
         """The lanes in use or freed; write into the arrays in place."""
-        return LaneTable(*(column[: self._lane_count] for column in self._lanes))
+        return each_column(self._lanes, lambda column: column[: self._lane_count])
 
     def add(self, count: int, rows_per_lane: int) -> I32:
         """Take `count` lanes with that many instance rows each, all empty and with the default look."""
         if count < 0 or rows_per_lane < 0:
             raise ValueError(f"cannot add {count} lanes of {rows_per_lane} rows: both must be 0 or more")
         reusable = self._free.get(rows_per_lane, [])
-        reused = [reusable.pop() for _ in range(min(count, len(reusable)))]
-        fresh = count - len(reused)
-        first_lane, first_row = self._lane_count, self._row_count
-        self._lanes = _grown(self._lanes, _LANE_DEFAULTS, first_lane, first_lane + fresh)
-        self._instances = _grown(self._instances, _INSTANCE_DEFAULTS, first_row, first_row + fresh * rows_per_lane)
-        self._lane_count += fresh
-        self._row_count += fresh * rows_per_lane
-        self._lanes.first_row[first_lane : self._lane_count] = first_row + rows_per_lane * np.arange(fresh)
-        added = np.concatenate([np.int32(reused), np.arange(first_lane, self._lane_count, dtype=np.int32)])
+        split = max(0, len(reusable) - count)
+        reused = np.array(reusable[split:], np.int32)
+        del reusable[split:]
+        fresh = self._add_fresh(count - len(reused), rows_per_lane)
+        added = np.concatenate([reused, fresh])
         self._lanes.row_count[added] = rows_per_lane
+        self._in_use[added] = True
         return added
 
     def free(self, lanes: ArrayLike) -> None:
         """Give lanes back. Their rows are emptied at once and serve later lanes of the same size."""
         lanes = np.atleast_1d(np.asarray(lanes, np.int64))
-        freed = [lane for several in self._free.values() for lane in several]
-        if np.any(lanes < 0) or np.any(lanes >= self._lane_count) or np.isin(lanes, freed).any():
-            raise ValueError(f"cannot free lanes {lanes.tolist()}: expected lanes in use, below {self._lane_count}")
+        known = (lanes >= 0) & (lanes < self._lane_count)
+        if not known.all() or not self._in_use[lanes].all():
+            wrong = lanes[~known] if not known.all() else lanes[~self._in_use[lanes]]
+            raise ValueError(f"cannot free lane {wrong[0]}: expected a lane that is in use")
         if np.unique(lanes).size != lanes.size:
-            raise ValueError(f"cannot free lanes {lanes.tolist()}: a lane is named twice")
-        for rows in np.unique(self._lanes.row_count[lanes]):
-            same = lanes[self._lanes.row_count[lanes] == rows]
-            owned = (self._lanes.first_row[same][:, None] + np.arange(rows)).ravel()
-            for column, default in zip(self._instances, _INSTANCE_DEFAULTS, strict=True):
-                column[owned] = default
-            self._free.setdefault(int(rows), []).extend(same.tolist())
-        first_row = self._lanes.first_row[lanes].copy()
-        for column, default in zip(self._lanes, _LANE_DEFAULTS, strict=True):
-            column[lanes] = default
+            raise ValueError(f"cannot free lanes {lanes.tolist()}: one of them is named twice")
+        self._in_use[lanes] = False
+        counts = self._lanes.row_count[lanes]
+        for rows_per_lane in np.unique(counts):
+            same = lanes[counts == rows_per_lane]
+            _reset(self._instances, _INSTANCE_DEFAULTS, self.rows(same).ravel())
+            self._free.setdefault(int(rows_per_lane), []).extend(same.tolist())
+        first_row = self._lanes.first_row[lanes]
+        _reset(self._lanes, _LANE_DEFAULTS, lanes)
         self._lanes.first_row[lanes] = first_row
 
     def rows(self, lanes: ArrayLike) -> I64:
@@ -101,11 +98,32 @@ class Scene:
         counts = np.unique(self._lanes.row_count[lanes])
         if counts.size > 1:
             raise ValueError(f"lanes with {counts.tolist()} rows in one call: expected lanes with equally many")
-        return self._lanes.first_row[lanes][:, None] + np.arange(counts[0] if counts.size else 0, dtype=np.int64)
+        within = np.arange(counts[0] if counts.size else 0, dtype=np.int64)
+        rows: I64 = self._lanes.first_row[lanes].astype(np.int64)[:, None] + within
+        return rows
+
+    def _add_fresh(self, count: int, rows_per_lane: int) -> I32:
+        """Lanes that were never used before, at the end of the tables."""
+        first_lane, first_row = self._lane_count, self._row_count
+        fresh = np.arange(first_lane, first_lane + count, dtype=np.int32)
+        self._lanes = _grown(self._lanes, _LANE_DEFAULTS, first_lane, first_lane + count)
+        self._instances = _grown(self._instances, _INSTANCE_DEFAULTS, first_row, first_row + count * rows_per_lane)
+        if len(self._in_use) < len(self._lanes.first_row):
+            self._in_use = np.pad(self._in_use, (0, len(self._lanes.first_row) - len(self._in_use)))
+        self._lane_count += count
+        self._row_count += count * rows_per_lane
+        self._lanes.first_row[fresh] = first_row + rows_per_lane * np.arange(count)
+        return fresh
 
 
-def _rows(defaults: Table, count: int) -> Table:
-    return type(defaults)(*(np.repeat(column, count, axis=0) for column in defaults))
+def _repeated(defaults: Table, count: int) -> Table:
+    return each_column(defaults, lambda column: np.repeat(column, count, axis=0))
+
+
+def _reset(table: Table, defaults: Table, rows: I64) -> None:
+    columns: Iterator[tuple[Any, Any]] = zip(table, defaults, strict=True)
+    for column, default in columns:
+        column[rows] = default
 
 
 def _grown(table: Table, defaults: Table, used: int, wanted: int) -> Table:
@@ -113,7 +131,8 @@ def _grown(table: Table, defaults: Table, used: int, wanted: int) -> Table:
     capacity = len(table[0])
     if wanted <= capacity:
         return table
-    larger = _rows(defaults, max(wanted, 2 * capacity))
-    for new, old in zip(larger, table, strict=True):
+    larger = _repeated(defaults, max(wanted, 2 * capacity))
+    columns: Iterator[tuple[Any, Any]] = zip(larger, table, strict=True)
+    for new, old in columns:
         new[:used] = old[:used]
     return larger

@@ -65,7 +65,7 @@ def _fractal(size: int, seed: int, octaves: int = 5) -> F32:
         across = lattice[:, low] + t * (lattice[:, high] - lattice[:, low])
         total += (across[low] + t[:, None] * (across[high] - across[low])) / 2**octave
     total -= total.min()
-    return np.asarray(total / total.max(), np.float32)
+    return np.asarray(total / max(total.max(), 1e-9), np.float32)
 
 
 def _gray(level: np.ndarray) -> U8:
@@ -73,4 +73,5 @@ def _gray(level: np.ndarray) -> U8:
 
 
 def _bytes(colors: np.ndarray) -> U8:
-    return np.clip(np.rint(colors), 0, 255).astype(np.uint8)
+    levels: U8 = np.clip(np.rint(colors), 0, 255).astype(np.uint8)
+    return levels

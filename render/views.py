@@ -4,12 +4,13 @@ A view table is plain arrays (see `worldloom.kernels.tables.ViewTable`); the fun
 Python loop over views. Cameras look along their own -z with +y up.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from worldloom.kernels.tables import F32, OUTPUT_BYTES, OUTPUTS, RGB, I64, ViewTable
+from worldloom.kernels.tables import F32, I64, OUTPUT_BYTES, OUTPUTS, RGB, ViewTable, each_column
 
 DEFAULT_SIZE = 64
 
@@ -73,9 +74,9 @@ def make_views(
     )
 
 
-def select_views(views: ViewTable, rows: ArrayLike) -> ViewTable:
+def select_views(views: ViewTable, rows: "Sequence[int] | NDArray[np.integer[Any]]") -> ViewTable:
     """A table of just these rows, in this order."""
-    return ViewTable(*(column[rows] for column in views))
+    return each_column(views, lambda column: column[rows])
 
 
 def look_at(eye: ArrayLike, target: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) -> F32:

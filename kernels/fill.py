@@ -1,0 +1,110 @@
+"""From a triangle on the screen to the pixels it covers."""
+
+import numpy as np
+
+from worldloom.kernels.compiling import called, inlined
+from worldloom.kernels.scratch import BLOCK, padded
+from worldloom.kernels.tables import F64, I64
+from worldloom.kernels.vector import enter_block
+
+SUBPIXELS = 256.0
+"""Vertices are rounded to this many positions a pixel, so that both triangles at an edge see the same edge."""
+
+
+@inlined
+def snap(pixels: float) -> float:
+    """Round to a position that both triangles at an edge agree on."""
+    return np.rint(pixels * SUBPIXELS) * (1.0 / SUBPIXELS)
+
+
+@called
+def near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: bool, polygon: F64) -> int:
+    """The part of a triangle beyond the near plane, as 3 or 4 corners in pixels; returns how many."""
+    corners = 0
+    for k in range(3):
+        i = a if k == 0 else (b if k == 1 else c)
+        j = b if k == 0 else (c if k == 1 else a)
+        if vertices[i, 3] >= near:
+            polygon[corners, 0], polygon[corners, 1] = vertices[i, 4], vertices[i, 5]
+            corners += 1
+        if (vertices[i, 3] >= near) != (vertices[j, 3] >= near):
+            # Always from the nearer end, so that both triangles at an edge cut it at the same point.
+            low = i if vertices[i, 3] < vertices[j, 3] else j
+            high = j if vertices[i, 3] < vertices[j, 3] else i
+            t = (near - vertices[low, 3]) / (vertices[high, 3] - vertices[low, 3])
+            w = 1.0 if orthographic else near
+            polygon[corners, 0] = snap((vertices[low, 0] + t * (vertices[high, 0] - vertices[low, 0])) / w)
+            polygon[corners, 1] = snap((vertices[low, 1] + t * (vertices[high, 1] - vertices[low, 1])) / w)
+            corners += 1
+    return corners
+
+
+@inlined
+def _first_pixel(edge: float, size: int) -> int:
+    """The first pixel at or after an edge, kept inside the picture."""
+    return np.int64(min(max(np.ceil(edge), 0.0), np.float64(size)))
+
+
+@called
+def fill(
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    cx: float,
+    cy: float,
+    width: int,
+    height: int,
+    offset_x: float,
+    offset_y: float,
+    key_x: float,
+    key_y: float,
+    key: float,
+    number: int,
+    sample: int,
+    visibility: I64,
+) -> None:
+    """Enter one triangle, in pixels, into one sample's visibility buffer."""
+    # Sorted by y, then x: an edge is walked the same way whichever triangle it belongs to.
+    if by < ay or (by == ay and bx < ax):
+        ax, ay, bx, by = bx, by, ax, ay
+    if cy < ay or (cy == ay and cx < ax):
+        ax, ay, cx, cy = cx, cy, ax, ay
+    if cy < by or (cy == by and cx < bx):
+        bx, by, cx, cy = cx, cy, bx, by
+    area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
+    first, middle, last = (
+        _first_pixel(ay - offset_y, height),
+        _first_pixel(by - offset_y, height),
+        _first_pixel(cy - offset_y, height),
+    )
+    if area == 0.0 or first == last:
+        return
+    long_slope = (cx - ax) / (cy - ay)
+    stride = padded(width)
+    first_word = sample * np.uint64(visibility.size // 4)
+    step = np.float32(key_x)
+    tag = ~np.int64(number) & np.int64(0xFFFFFFFF)
+    for half in range(2):
+        y_from = first if half == 0 else middle
+        y_to = middle if half == 0 else last
+        if y_from == y_to:
+            continue
+        short_slope = (bx - ax) / (by - ay) if half == 0 else (cx - bx) / (cy - by)
+        short_x = (ax - ay * short_slope if half == 0 else bx - by * short_slope) - offset_x
+        long_x = ax - ay * long_slope - offset_x
+        left_x, left_slope = (long_x, long_slope) if area > 0.0 else (short_x, short_slope)
+        right_x, right_slope = (short_x, short_slope) if area > 0.0 else (long_x, long_slope)
+        for y in range(y_from, y_to):
+            center = y + offset_y
+            x_from = _first_pixel(left_x + center * left_slope, width)
+            x_to = _first_pixel(right_x + center * right_slope, width)
+            if x_from >= x_to:
+                continue
+            start = np.float32(key_y * center + key + key_x * offset_x)
+            base = first_word + np.uint64(y) * stride
+            # Whole blocks: the pixels of a block outside the span keep what they have.
+            for block in range(np.uint64(x_from) & ~np.uint64(BLOCK - 1), np.uint64(x_to), np.uint64(BLOCK)):
+                enter_block(
+                    visibility, base + block, np.int32(block), np.int32(x_from), np.int32(x_to), start, step, tag
+                )

@@ -1,0 +1,94 @@
+"""What drawing a view needs beside the tables: the visibility buffer, triangle records and row buffers of one worker.
+
+The visibility buffer holds one 64-bit word a sample: the high half is the bits of the depth key, a float32 that is
+linear on the screen and grows towards the viewer (1/depth in perspective, far - depth in orthographic views); the low
+half is the triangle record's number, complemented. Positive floats order as their bits do, so "nearest wins, and among
+equals the first" is the plain maximum of two integers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from worldloom.kernels.compiling import inlined
+from worldloom.kernels.tables import F32, F64, I32, I64, U32
+from worldloom.kernels.vector import LANES
+
+BLOCK = LANES
+"""Pixels that are worked on together: a vector register of float32."""
+
+MAX_WIDTH = 8192
+"""Pixels, of the widest view."""
+STRIDE = MAX_WIDTH + 264
+"""Numbers from one row buffer to the next. A constant, so the compiler knows that the rows do not overlap; not a power
+of two, so they do not compete for the same places in the cache."""
+
+# Columns of Scratch.whole: what was found out when the triangle was set up.
+ROW, TRIANGLE, BACK, READY = 0, 1, 2, 3
+TEXTURE, LABEL, SMOOTH = 4, 5, 6
+WHOLE_COLUMNS = 8
+# Columns of Scratch.real: planes a·x + b·y + c over the picture, three numbers each.
+INVERSE, KEY, OVER_W, OVER_U, OVER_V, NORMAL, COLOR = 0, 9, 12, 15, 18, 21, 30
+REAL_COLUMNS = 33
+# Positions in Scratch.look: a lane's light, fog and sky, ready for use.
+AMBIENT_MEAN, AMBIENT_TILT, LIGHT, TO_LIGHT, FOG, FOG_BEGIN, FOG_SCALE, HORIZON, SKY = 0, 3, 6, 9, 12, 15, 16, 17, 20
+LOOK_NUMBERS = 23
+# Where the rows of Scratch.rows begin: w and the three channels.
+W, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
+ROW_BUFFERS = 4
+# Where the rows of Scratch.texels begin: where the four texels are (then what they are), and the point's place between.
+AT0, AT1, AT2, AT3 = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
+TO_RIGHT, DOWN = np.uint64(4 * STRIDE), np.uint64(5 * STRIDE)
+TEXEL_BUFFERS = 6
+# Where the rows of Scratch.colors begin: one a sample, and one to shade the other three into.
+SAMPLE, SPARE = np.uint64(STRIDE), np.uint64(4 * STRIDE)
+COLOR_BUFFERS = 5
+
+
+class Scratch(NamedTuple):
+    """What one worker needs to draw a view; made once, large enough for the largest view."""
+
+    matrix: F64  # [3, 4] local to camera
+    vertices: F64  # [most vertices of a mesh, 6]: homogeneous x, y, w; depth; rounded pixel x, y
+    polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
+    whole: I32  # [capacity, WHOLE_COLUMNS] triangle records: one row is one triangle that may be seen
+    real: F64  # [capacity, REAL_COLUMNS]
+    visibility: I64  # [4 * pixels] one part a sample, rows padded to whole blocks
+    rows: F32  # [ROW_BUFFERS * STRIDE]
+    texels: I32  # [TEXEL_BUFFERS * STRIDE]
+    colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte
+    look: F32  # [LOOK_NUMBERS]
+
+
+def make_scratch(vertices: int, triangles: int, pixels: int) -> Scratch:
+    """Room for meshes of so many vertices, and views of so many triangles and (padded) pixels."""
+    return Scratch(
+        matrix=np.zeros((3, 4)),
+        vertices=np.zeros((vertices, 6)),
+        polygon=np.zeros((4, 2)),
+        whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
+        real=np.zeros((triangles, REAL_COLUMNS)),
+        visibility=np.zeros(4 * pixels, np.int64),
+        rows=np.zeros(ROW_BUFFERS * STRIDE, np.float32),
+        texels=np.zeros(TEXEL_BUFFERS * STRIDE, np.int32),
+        colors=np.zeros(COLOR_BUFFERS * STRIDE, np.uint32),
+        look=np.zeros(LOOK_NUMBERS, np.float32),
+    )
+
+
+@inlined
+def padded(width: int) -> np.uint64:
+    """A row's length in the visibility buffer: whole blocks."""
+    return (np.uint64(width) + np.uint64(BLOCK - 1)) & ~np.uint64(BLOCK - 1)
+
+
+@inlined
+def record_at(visibility: I64, sample: int, pixel: int) -> int:
+    """The number of the triangle record a pixel shows, 0 for none."""
+    return np.uint64(~visibility[sample * np.uint64(visibility.size // 4) + pixel] & np.int64(0xFFFFFFFF))
+
+
+@inlined
+def plane_at(real: F64, number: int, plane: int, center_y: float) -> np.float32:
+    """A plane's value at the centre of pixel 0 of a row."""
+    return np.float32(real[number, plane] * 0.5 + real[number, plane + 1] * center_y + real[number, plane + 2])
