@@ -66,3 +66,12 @@ def in_frustum(
         if not (middle - slope * depth - limit <= right_reach and -middle - slope * depth - limit <= left_reach):
             return False
     return True
+
+
+@inlined
+def volume_of(pose: F32, row: int) -> float:
+    """The determinant of a pose: negative if it mirrors, 0 if it flattens."""
+    a, b, c = np.float64(pose[row, 0, 0]), np.float64(pose[row, 0, 1]), np.float64(pose[row, 0, 2])
+    d, e, f = np.float64(pose[row, 1, 0]), np.float64(pose[row, 1, 1]), np.float64(pose[row, 1, 2])
+    g, h, i = np.float64(pose[row, 2, 0]), np.float64(pose[row, 2, 1]), np.float64(pose[row, 2, 2])
+    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)

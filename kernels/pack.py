@@ -6,11 +6,10 @@ view's clip space and nothing of the scene that the page does not show. The layo
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.cull import model_view
-from worldloom.kernels.tables import F32, I32, I64, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, I64, InstanceTable, LaneTable, ViewTable
 
 INSTANCE_FLOATS = 32
 LAYER_FLOATS = 40
@@ -24,7 +23,7 @@ def pack_instances(
     sorted_layer: I32,
     sorted_row: I32,
     count: int,
-    matrix: NDArray[np.float64],
+    matrix: F64,
     records: F32,
 ) -> None:
     """Write a record [n, 32] for each visible row: eight vectors of four, in the order drawn.

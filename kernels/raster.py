@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from worldloom.kernels.compiling import called, inlined
-from worldloom.kernels.cull import in_frustum, model_view
+from worldloom.kernels.compiling import called
+from worldloom.kernels.cull import in_frustum, model_view, volume_of
 from worldloom.kernels.fill import fill, near_cut, snap
 from worldloom.kernels.scratch import BACK, INVERSE, KEY, READY, ROW, TRIANGLE, Scratch, padded
 from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, AssetTable, InstanceTable, LaneTable, ViewTable
@@ -50,7 +50,7 @@ def rasterise(
         )
         scale = 0.5 * height / np.float64(views.half_height[view])
         _transform(assets.positions, first_vertex, last_vertex, matrix, scale, width, height, orthographic, vertices)
-        volume = _volume(instances.pose, row)
+        volume = volume_of(instances.pose, row)
         count = _enter_mesh(
             assets.triangles,
             assets.mesh_first_triangle[mesh],
@@ -72,15 +72,6 @@ def rasterise(
             scratch.real,
             visibility,
         )
-
-
-@inlined
-def _volume(pose: F32, row: int) -> float:
-    """The determinant of a pose: negative if it mirrors, 0 if it flattens."""
-    a, b, c = np.float64(pose[row, 0, 0]), np.float64(pose[row, 0, 1]), np.float64(pose[row, 0, 2])
-    d, e, f = np.float64(pose[row, 1, 0]), np.float64(pose[row, 1, 1]), np.float64(pose[row, 1, 2])
-    g, h, i = np.float64(pose[row, 2, 0]), np.float64(pose[row, 2, 1]), np.float64(pose[row, 2, 2])
-    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
 
 
 @called

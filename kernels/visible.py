@@ -7,11 +7,10 @@ and rows are sorted by (run, facing, mesh, layer, row): within a layer that is t
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worldloom.kernels.compiling import inlined, kernel
-from worldloom.kernels.cull import in_frustum, model_view
-from worldloom.kernels.tables import I32, I64, U32, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.cull import in_frustum, model_view, volume_of
+from worldloom.kernels.tables import F64, I32, I64, U32, AssetTable, InstanceTable, LaneTable, ViewTable
 
 BOTH_SIDES, FRONT_ONLY, MIRRORED_FRONT_ONLY = 0, 1, 2
 """Which triangles of a row show: all, the counter-clockwise ones on the screen, the clockwise ones."""
@@ -25,11 +24,7 @@ def facing_of(assets: AssetTable, instances: InstanceTable, row: int) -> int:
     """One of the three facings. Of a pose without volume, and of one that is not finite, both sides."""
     if assets.mesh_is_two_sided[instances.mesh[row]]:
         return BOTH_SIDES
-    pose = instances.pose
-    a, b, c = np.float64(pose[row, 0, 0]), np.float64(pose[row, 0, 1]), np.float64(pose[row, 0, 2])
-    d, e, f = np.float64(pose[row, 1, 0]), np.float64(pose[row, 1, 1]), np.float64(pose[row, 1, 2])
-    g, h, i = np.float64(pose[row, 2, 0]), np.float64(pose[row, 2, 1]), np.float64(pose[row, 2, 2])
-    volume = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+    volume = volume_of(instances.pose, row)
     if volume > 0.0:
         return FRONT_ONLY
     if volume < 0.0:
@@ -44,7 +39,7 @@ def find_visible(
     lanes: LaneTable,
     views: ViewTable,
     page: I64,
-    matrix: NDArray[np.float64],
+    matrix: F64,
     layer_of: I32,
     row_of: I32,
     run_of: I32,

@@ -1,0 +1,51 @@
+"""What every benchmark here gets: a report to measure with, the renderers, and a table at the end."""
+
+import os
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from worldloom.bench.reporting import ROWS, Report
+from worldloom.render.cpu import CPURenderer
+from worldloom.render.gl import GLRenderer
+
+
+@pytest.fixture
+def report(benchmark: Any) -> Report:
+    """Where a benchmark measures and reports."""
+    return Report(benchmark)
+
+
+@pytest.fixture(scope="session")
+def cpu() -> Iterator[CPURenderer]:
+    """The cpu renderer with a thread a core."""
+    with CPURenderer() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def gl() -> Iterator[GLRenderer]:
+    """The gl renderer, on the first device."""
+    with GLRenderer() as made:
+        yield made
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table, as Markdown that can be copied into the docs."""
+    if not ROWS:
+        return
+    write = terminalreporter.write_line
+    write("")
+    write(f"{_processor()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}")
+    write("| what | measured | target |")
+    write("|---|---|---|")
+    for row in ROWS:
+        write(f"| {row.what} | {row.measured} | {row.target}{'' if row.met else ' **missed**'} |")
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo") as lines:
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
