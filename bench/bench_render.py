@@ -9,7 +9,7 @@ from worldloom.kernels.tables import DEPTH, GRAY, RGB, SEGMENTATION
 from worldloom.kernels.unpack import unpack
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.cpu import CPURenderer
-from worldloom.render.gl import GLRenderer
+from worldloom.render.gl.renderer import GLRenderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.views import select_views
 

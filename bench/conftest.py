@@ -9,7 +9,7 @@ import pytest
 
 from worldloom.bench.reporting import ROWS, Report
 from worldloom.render.cpu import CPURenderer
-from worldloom.render.gl import GLRenderer
+from worldloom.render.gl.renderer import GLRenderer
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import numpy as np
 
 from worldloom.kernels.compiling import called, inlined, kernel
-from worldloom.kernels.raster import SAMPLE_X, SAMPLE_Y, rasterise
-from worldloom.kernels.scratch import KEY, Scratch, padded, record_at
+from worldloom.kernels.raster import rasterise
+from worldloom.kernels.scratch import KEY, ROW, Scratch, padded, plane_at, record_at
 from worldloom.kernels.shade import shade_row
 from worldloom.kernels.surface import read_look
 from worldloom.kernels.tables import (
@@ -37,12 +37,16 @@ def paint_views(
 ) -> None:
     """Paint views first, first + step, first + 2 step, ...: one worker's share of a batch."""
     for view in range(first, views.lane.size, step):
+        if views.outputs[view] == 0:
+            continue
         rasterise(assets, instances, lanes, views, view, scratch)
         read_look(lanes, views.lane[view], scratch.look)
         if views.outputs[view] & (RGB | GRAY) != 0:
             _paint_colors(assets, instances, views, view, scratch, offsets, arena)
-        if views.outputs[view] & (DEPTH | SEGMENTATION) != 0:
-            _paint_ids(instances, views, view, scratch, offsets, arena)
+        if views.outputs[view] & DEPTH:
+            _paint_depth(views, view, scratch, offsets, arena)
+        if views.outputs[view] & SEGMENTATION:
+            _paint_labels(instances, views, view, scratch, offsets, arena)
 
 
 @kernel
@@ -69,11 +73,53 @@ def _paint_colors(
 
 
 @called
-def _paint_ids(
+def _paint_labels(
     instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8
 ) -> None:
+    """The labels of a view, run by run from the visibility buffer."""
+    visibility, whole, first = scratch.visibility, scratch.whole, np.uint64(0)
+    width = np.uint64(views.width[view])
     for y in range(views.height[view]):
-        _write_ids(instances, views, view, y, scratch, offsets, arena)
+        row = np.uint64(y) * padded(width)
+        at = np.uint64(offsets[view, 3]) + np.uint64(y) * width
+        x_from = np.uint64(0)
+        while x_from < width:
+            number = record_at(visibility, first, row + x_from)
+            x_to = x_from + np.uint64(1)
+            while x_to < width and record_at(visibility, first, row + x_to) == number:
+                x_to += np.uint64(1)
+            label = instances.label[whole[number, ROW]] if number != 0 else np.uint8(0)
+            for x in range(x_from, x_to):
+                arena[at + x] = label
+            x_from = x_to
+
+
+@called
+def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8) -> None:
+    """The depth of a view: the key of each pixel's word, undone."""
+    visibility, real, depths = scratch.visibility, scratch.real, scratch.rows
+    depth_bytes = depths.view(np.uint8)
+    width = np.uint64(views.width[view])
+    near, far = views.near[view], views.far[view]
+    orthographic = views.orthographic[view] == 1
+    for y in range(views.height[view]):
+        row = np.uint64(y) * padded(width)
+        for x in range(padded(width)):
+            word = visibility[row + x]
+            key = np.int32(word >> np.int64(32)).view(np.float32)
+            depth = far - key if orthographic else np.float32(1.0) / key
+            depths[x] = far if np.uint32(word) == np.uint32(0xFFFFFFFF) else depth
+        if views.samples[view] == 4:
+            # From the first sample's point to the pixel's centre, which may lie outside what is drawn.
+            for x in range(width):
+                number = record_at(visibility, np.uint64(0), row + x)
+                if number != 0:
+                    key = plane_at(real, number, KEY, y + 0.5) + np.float32(real[number, KEY]) * np.float32(np.int32(x))
+                    depth = far - key if orthographic else np.float32(1.0) / max(key, np.float32(0.0))
+                    depths[x] = min(max(depth, near), far)
+        at = np.uint64(offsets[view, 2]) + np.uint64(4) * np.uint64(y) * width
+        for byte in range(np.uint64(4) * width):
+            arena[at + byte] = depth_bytes[byte]
 
 
 @inlined
@@ -85,39 +131,3 @@ def _write_colors(views: ViewTable, view: int, y: int, scratch: Scratch, offsets
     if views.outputs[view] & GRAY:
         start = offsets[view, 1] + y * width
         write_gray(scratch.colors, arena[start : start + width])
-
-
-@inlined
-def _write_ids(
-    instances: InstanceTable, views: ViewTable, view: int, y: int, scratch: Scratch, offsets: I64, arena: U8
-) -> None:
-    """A row of depth and labels, straight from the visibility buffer."""
-    width = np.uint64(views.width[view])
-    base = np.uint64(y) * width
-    row = np.uint64(y) * padded(width)
-    visibility, whole, real = scratch.visibility, scratch.whole, scratch.real
-    far = views.far[view]
-    orthographic = views.orthographic[view] == 1
-    four = views.samples[view] == 4
-    if views.outputs[view] & SEGMENTATION:
-        at = np.uint64(offsets[view, 3]) + base
-        for x in range(width):
-            number = record_at(visibility, np.uint64(0), row + x)
-            arena[at + x] = instances.label[whole[number, 0]] if number != 0 else np.uint8(0)
-    if views.outputs[view] & DEPTH:
-        at = np.uint64(offsets[view, 2]) + np.uint64(4) * base
-        for x in range(width):
-            number = record_at(visibility, np.uint64(0), row + x)
-            depth = far
-            if number != 0:
-                key = np.int32(visibility[row + x] >> np.int64(32)).view(np.float32)
-                if four:  # from the sample's point to the pixel's centre
-                    key += np.float32(
-                        real[number, KEY] * (0.5 - SAMPLE_X[0]) + real[number, KEY + 1] * (0.5 - SAMPLE_Y[0])
-                    )
-                depth = far - key if orthographic else np.float32(1.0) / key
-                if four:
-                    depth = min(max(depth, views.near[view]), far) if depth > 0.0 or orthographic else far
-            bits = np.float32(depth).view(np.int32)
-            for k in range(np.uint64(4)):
-                arena[at + np.uint64(4) * x + k] = np.uint8(bits >> np.int32(np.uint64(8) * k))

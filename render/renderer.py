@@ -12,6 +12,10 @@ class Renderer(Protocol):
     name: str
     """What draws: `gl` or `cpu`."""
 
+    @property
+    def device(self) -> str:
+        """What it draws on, in words for people."""
+
     def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
         """Paint every output that the views ask for into the arena, each at its offset, and touch no other byte.
 

@@ -40,6 +40,13 @@ class CommandModule(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:  # wherever it comes: loading a command takes a second too
+        return EXIT_INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _make_parser(chosen=next((word for word in words if not word.startswith("-")), None))
     args = parser.parse_args(words)
@@ -49,8 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _load(args.command).run(args)
         sys.stdout.flush()  # a closed pipe shows here, where it can be answered
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing to tell, and nothing for the interpreter to flush at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ from worldloom.render.devices import INSTALL_COMMAND, Device, list_devices, miss
 _PACKAGES = {
     "worldloom": "",
     "numpy": "arrays",
-    "numba": "compiles simulation and drawing for this processor",
+    "numba": "compiles the kernels for this processor",
     "moderngl": "talks to OpenGL",
 }
 
@@ -130,9 +130,7 @@ def _renderer_lines(findings: Findings) -> list[str]:
     if not findings.can_draw:
         lines.append("Nothing can draw on this machine.")
     elif findings.choice.name == "cpu" and findings.usable_devices:
-        lines.append(
-            f"To draw with OpenGL instead: worldloom serve --renderer gl --device {findings.usable_devices[0]}"
-        )
+        lines.append(f"To draw with OpenGL instead: worldloom demo --renderer gl --device {findings.usable_devices[0]}")
     return lines
 
 

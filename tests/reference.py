@@ -81,14 +81,13 @@ def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | No
     point, normal = np.zeros((*shape, 3)), np.zeros((*shape, 3))
     row = hits[0].row.reshape(shape)
     point[row >= 0], normal[row >= 0] = surface.point, surface.normal
-    within = np.any([each.row.reshape(shape) != row for each in hits], axis=0)
+    within: Bool = np.any([each.row.reshape(shape) != row for each in hits], axis=0)
     marked = within.copy()
     for here, there in _neighbours():
         step = point[there] - point[here]
         rise = np.maximum(abs(_dot(step, normal[here])), abs(_dot(step, normal[there])))
-        edge = (
-            within[here] | within[there] | (row[here] != row[there]) | (rise > CREASE * np.linalg.norm(step, axis=-1))
-        )
+        steep = rise > CREASE * np.linalg.norm(step, axis=-1)
+        edge = within[here] | within[there] | (row[here] != row[there]) | steep
         marked[here] |= edge
         marked[there] |= edge
     return marked
@@ -105,12 +104,11 @@ def _neighbours() -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
 
 def _rays(views: ViewTable, view: int, at: tuple[float, float]) -> F64:
     """A ray through the same point of every pixel, row after row."""
-    (height, width), h = _shape(views, view), float(views.half_height[view])
+    height, width = _shape(views, view)
+    pixel = 2 * float(views.half_height[view]) / height  # its side, in metres at depth 1 or, orthographic, anywhere
     right, up, backward = views.camera[view, :, :3].astype(np.float64).T
-    x, y = np.meshgrid(np.arange(width) + at[0], np.arange(height) + at[1])
-    across = (2 * x / width - 1) * h * (width / height)
-    upward = (1 - 2 * y / height) * h
-    aside = across.reshape(-1, 1) * right + upward.reshape(-1, 1) * up
+    y, x = np.mgrid[:height, :width].reshape(2, -1, 1) + np.reshape(at[::-1], (2, 1, 1))
+    aside = (x - width / 2) * pixel * right + (height / 2 - y) * pixel * up
     if views.orthographic[view]:
         return np.stack([aside, np.broadcast_to(-backward, aside.shape)], axis=1)
     return np.stack([np.zeros_like(aside), aside - backward], axis=1)
@@ -121,7 +119,8 @@ def _corners(scene: Scene, views: ViewTable, view: int, rows: Int, triangles: In
     table = scene.assets.table
     local = table.positions[table.triangles[triangles]].astype(np.float64)
     pose = scene.instances.pose[rows].astype(np.float64)
-    return np.einsum("nij,nkj->nki", pose[:, :, :3], local) + (pose[:, :, 3] - views.camera[view, :, 3])[:, None]
+    from_eye = (pose[:, :, 3] - views.camera[view, :, 3])[:, None]
+    return np.asarray(np.einsum("nij,nkj->nki", pose[:, :, :3], local) + from_eye)
 
 
 def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, float]) -> Hits:
@@ -190,9 +189,9 @@ def _side(rays: F64, start: F64, end: F64) -> F64:
     """
     lines = np.concatenate([rays[:, 1], np.cross(rays[:, 0], rays[:, 1])], axis=1)
     edges = np.concatenate([np.cross(start, end), end - start], axis=1)
-    side = lines[:, :1] * edges[:, 0]
-    for k in range(1, 6):
-        side += lines[:, k : k + 1] * edges[:, k]
+    side = np.zeros((len(rays), len(start)))
+    for along, around in zip(lines.T, edges.T, strict=True):
+        side += along[:, None] * around
     return side
 
 
@@ -257,7 +256,7 @@ def _texels(table: AssetTable, texture: NDArray[np.int32], uv: F64, uv_x: F64, u
         u, v = (low[:, 0] + du) % size, (low[:, 1] + dv) % size
         packed = table.texels[np.maximum(texture, 0), table.mip_first_texel[level] + v * size + u]
         share = abs(1 - du - part[:, :1]) * abs(1 - dv - part[:, 1:])
-        color += share * (packed[:, None] >> np.uint32([0, 8, 16]) & 255) / 255
+        color += share * (packed[:, None] >> np.array([0, 8, 16], np.uint32) & 255) / 255
     return np.where((texture == NO_TEXTURE)[:, None], 1.0, color)
 
 

@@ -203,9 +203,9 @@ def mirror_lake() -> Stage:
         zenith="6f7fae",
     )
     above = []
-    huts = ((-2.1, 0.4, 1.4, 1.1, 14, CORAL), (-0.3, 0.9, 1.3, 1.9, -8, CREAM), (1.55, 0.2, 1.6, 1.0, -20, TEAL))
+    huts = ((-2.1, 0.4, 1.4, 1.1, 14, CORAL), (-0.3, 0.9, 1.3, 1.9, -8, SAGE), (1.55, 0.2, 1.6, 1.0, -20, TEAL))
     for x, y, wide, tall, yaw, color in huts:
-        above.append(Piece("box", pose((x, y, tall / 2 + 0.1), (wide, 1.2, tall), yaw), color, 2, "noise", (0.7, 0.5)))
+        above.append(Piece("box", pose((x, y, tall / 2 + 0.1), (wide, 1.2, tall), yaw), color, 2))
         above.append(Piece("roof", pose((x, y, tall + 0.1), (wide * 1.2, 1.4, 0.9), yaw), NAVY, 3))
         window = pose((x, y, tall * 0.55 + 0.1), (wide * 0.3, 1.26, tall * 0.4), yaw)
         above.append(Piece("box", window, "fff0a8", 4))
@@ -213,9 +213,11 @@ def mirror_lake() -> Stage:
     above.append(Piece("cylinder", pose((2.9, 1.2, 0.9), (0.14, 0.14, 1.8)), "7b5a43", 6))
     above.append(Piece("sphere", pose((2.9, 1.2, 1.9), (1.1, 1.1, 1.4)), "7c9c6b", 7))
     above.append(Piece("long_capsule", pose((-1.5, -2.2, 0.04), 0.22, yaw=12, pitch=90), OCHRE, 8, "wood", (1, 2)))
-    mirror = np.diag([1.0, 1.0, -1.0])
+    mirror = np.diag(np.array([1, 1, -1], np.float32))
     below = [
-        piece._replace(pose=np.float32(mirror @ piece.pose), color=_tinted(piece.color, 0.62), label=piece.label + 8)
+        Piece(
+            piece.mesh, mirror @ piece.pose, _tinted(piece.color, 0.62), piece.label + 8, piece.texture, piece.uv_scale
+        )
         for piece in above
     ]
     return Stage([(look, [*above, *below])], [Shot(look_at((0.3, -8.6, 1.5), (0.05, 0.4, 0.25)), fov_degrees=37)])
@@ -329,7 +331,7 @@ def _hamlet(look: Look) -> list[Piece]:
         (1.6, 0.3, 0.9, 0.8, -35, CREAM, BRICK),
     )
     for x, y, wide, tall, yaw, wall, top in houses:
-        pieces.append(Piece("box", pose((x, y, tall / 2), (wide, wide, tall), yaw), wall, 2, "noise", (1, 1)))
+        pieces.append(Piece("box", pose((x, y, tall / 2), (wide, wide, tall), yaw), wall, 2, "brick", (1, 1)))
         pieces.append(Piece("roof", pose((x, y, tall), (wide * 1.2, wide * 1.2, 0.8), yaw), top, 3))
     for x, y, tall in ((-2.5, 1.6, 1.9), (2.6, 1.5, 2.2), (-0.7, -0.6, 1.0), (0.9, 2.6, 2.4)):
         pieces.append(Piece("cylinder", pose((x, y, tall / 4), (0.14, 0.14, tall / 2)), "7b5a43", 4))

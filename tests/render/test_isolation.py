@@ -93,9 +93,9 @@ def test_beside_other_sizes(renderer: Renderer, crowd: tuple[Scene, ViewTable]) 
     scene, views = crowd
     watched = select_views(views, WATCHED)
     expected = draw(renderer, scene, watched)
-    large = select_views(views, np.zeros(3, int))._replace(width=np.int32([150, 3, 64]), height=np.int32([90, 200, 64]))
-    both = ViewTable(*(np.concatenate(columns) for columns in zip(large, watched, large, strict=True)))
-    assert draw(renderer, scene, both)[3:-3] == expected
+    mixed = select_views(views, np.r_[0, 0, 0, WATCHED, 0, 0, 0])
+    mixed.width[[0, 1, 2, -3, -2, -1]], mixed.height[[0, 1, 2, -3, -2, -1]] = [150, 3, 64] * 2, [90, 200, 64] * 2
+    assert draw(renderer, scene, mixed)[3:-3] == expected
 
 
 def test_every_time_the_same(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:

@@ -15,19 +15,21 @@ from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 
 SIZE = 72
-"""Pixels; in `blocks_2d` a square of the board is six of them."""
+SIZES = {"blocks_2d": 48}
+"""Pixels. On the board a square is then four pixels, and its inner square's edges run through pixel centres."""
 
 EVERY_SCENE = pytest.mark.parametrize("name", SCENES)
 EVERY_SAMPLING = pytest.mark.parametrize("samples", [1, 4])
 
 # Away from silhouettes.
-COLOR_LEVELS = 1  # float32 or a texture's 8 bit fraction may round a channel to the other side of a half
+COLOR_LEVELS = 1  # float32, or a texture's 8 bit fraction, may round a channel to the other side of a half
 COLOR_SHARE = 0.9995  # and a last bit may choose the other of two mip levels; no such pixel was met so far
-DEPTH_RELATIVE = 1e-5  # a few last bits of float32, more where a surface is seen edge-on; measured 3e-6
+DEPTH_RELATIVE = 1e-5  # some last bits of float32, more where a surface is seen edge-on; measured 7e-6
 DEPTH_SHARE_4 = 0.998  # a point on an edge within a round surface may take the facet next to its own,
 DEPTH_RELATIVE_4 = 5e-3  # whose plane, seen at the pixel's centre, is this close; measured 2e-3 in 0.1 % of pixels
-# On silhouettes: vertices are rounded to 1/256 pixel, so about one point in 256 along an edge changes sides.
-EDGE_SHARE = 0.99
+# On silhouettes: vertices are rounded to 1/256 pixel, so one point in some hundred along an edge changes sides.
+EDGE_SHARE = 0.99  # measured 0.9925
+EDGE_SHARE_OF_BOTH = 0.997  # but both round alike; measured 0.9986
 
 
 class Judged(NamedTuple):
@@ -39,7 +41,8 @@ class Judged(NamedTuple):
 
 @cache
 def build(name: str, samples: int) -> tuple[Scene, ViewTable]:
-    return SCENES[name](SIZE, SIZE, samples)
+    size = SIZES.get(name, SIZE)
+    return SCENES[name](size, size, samples)
 
 
 @cache
@@ -79,13 +82,17 @@ def levels_apart(got: NDArray[np.uint8], expected: NDArray[np.uint8]) -> NDArray
 
 
 def agree(
-    got: dict[str, NDArray[Any]], expected: dict[str, NDArray[Any]], edges: NDArray[np.bool_], samples: int
+    got: dict[str, NDArray[Any]],
+    expected: dict[str, NDArray[Any]],
+    edges: NDArray[np.bool_],
+    samples: int,
+    edge_share: float = EDGE_SHARE,
 ) -> None:
     """Assert that two renderings are the same within the tolerances above."""
     away = ~edges
     apart = levels_apart(got["rgb"], expected["rgb"])
     assert (apart[away] <= COLOR_LEVELS).mean() >= COLOR_SHARE
-    assert (apart[edges] <= COLOR_LEVELS).mean() >= EDGE_SHARE
+    assert (apart[edges] <= COLOR_LEVELS).mean() >= edge_share
 
     off = np.abs(got["depth"] - expected["depth"]) / expected["depth"]
     if samples == 1:
@@ -93,11 +100,11 @@ def agree(
     else:
         assert off[away].max() <= DEPTH_RELATIVE_4
         assert (off[away] <= DEPTH_RELATIVE).mean() >= DEPTH_SHARE_4
-    assert (off[edges] <= DEPTH_RELATIVE_4).mean() >= EDGE_SHARE
+    assert (off[edges] <= DEPTH_RELATIVE_4).mean() >= edge_share
 
-    other_label = got["segmentation"] != expected["segmentation"]
-    assert not other_label[away].any()
-    assert other_label[edges].mean() <= 1 - EDGE_SHARE
+    same_label = got["segmentation"] == expected["segmentation"]
+    assert same_label[away].all()
+    assert same_label[edges].mean() >= edge_share
 
 
 @EVERY_SAMPLING
@@ -121,7 +128,7 @@ def test_gray_is_the_brightness_of_the_finished_pixel(renderer: Renderer, name: 
 def test_the_renderers_agree(cpu: Renderer, gl: Renderer, name: str, samples: int) -> None:
     pairs = zip(draw(gl, name, samples), draw(cpu, name, samples), judge(name, samples), strict=True)
     for by_gl, by_cpu, judged in pairs:
-        agree(by_gl, by_cpu, judged.edges, samples)
+        agree(by_gl, by_cpu, judged.edges, samples, EDGE_SHARE_OF_BOTH)
 
 
 @EVERY_SCENE

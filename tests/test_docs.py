@@ -1,0 +1,78 @@
+"""What the documents show works: their code runs, their commands exist, their links lead somewhere."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from worldloom.server import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOM_FILE = re.compile(r"`((?:kernels|render|server|worlds|client|protos|bench|tests|scripts|docs)/[\w./*-]+)`")
+SMALL = ("--lanes", "4", "--size", "8", "--seconds", "0.05")
+"""Put after the options of a `worldloom demo`: the last one given counts."""
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
+    """The code blocks of a page in these languages, each with its first line's number."""
+    text = page.read_text()
+    found = re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, one.start(2)) + 1, one[2]) for one in found if one[1] in languages]
+
+
+PYTHON = [
+    pytest.param(page, line, code, id=f"{named(page)}:{line}")
+    for page in PAGES
+    for line, code in blocks(page, "python")
+]
+COMMANDS = [
+    words
+    for page in PAGES
+    for _, code in blocks(page, "sh", "console")
+    for line in code.splitlines()
+    if (words := shlex.split(line.removeprefix("$ "), comments=True))[:1] == ["worldloom"]
+]
+
+
+@pytest.mark.parametrize(("page", "line", "code"), PYTHON)
+def test_python_code_runs(page: Path, line: int, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile("\n" * (line - 1) + code, page, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_commands_run(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "gl" in words and os.environ.get("WORLDLOOM_SKIP_GL") == "1":
+        pytest.skip("WORLDLOOM_SKIP_GL=1")
+    assert cli.main([*words[1:], *(SMALL if words[1] == "demo" else ())]) == 0
+
+
+def test_the_readme_shows_code_and_commands() -> None:
+    assert any(page.values[0] == ROOT / "README.md" for page in PYTHON)
+    assert {words[1] for words in COMMANDS} == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_make_targets_exist(page: Path) -> None:
+    code = "\n".join(code for _, code in blocks(page, "sh", "console"))
+    inline = re.findall(r"`(?:[A-Z_]+=\S+ )?make ([a-z]+)`", page.read_text())
+    targets = {*inline, *re.findall(r"^(?:[A-Z_]+=\S+ )?make ([a-z]+)", code, re.MULTILINE)}
+    known = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_and_named_files_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    links = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    missing = [target for target in links if target and not (page.parent / target).exists()]
+    missing += [name for name in ROOM_FILE.findall(text) if not list(ROOT.glob(name))]
+    assert missing == []
