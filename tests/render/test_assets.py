@@ -1,0 +1,129 @@
+"""Meshes that are closed, face outwards and are one metre large; textures that repeat; and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worldloom.render import meshes, textures
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.meshes import Mesh
+
+CLOSED = [meshes.box, meshes.sphere, meshes.cylinder, meshes.capsule]
+TEXTURES = [textures.checker, textures.brick, textures.wood, textures.noise]
+
+
+def corner_edges(mesh: Mesh) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+    """Every edge of every triangle, as positions in the direction it is walked."""
+    corners = [tuple(np.round(position, 5).tolist()) for position in mesh.positions + 0.0]
+    return [(corners[t[k]], corners[t[(k + 1) % 3]]) for t in mesh.triangles for k in range(3)]
+
+
+@pytest.mark.parametrize("make", CLOSED)
+def test_closed_meshes_have_no_gap(make: type) -> None:
+    edges = corner_edges(make())
+    assert len(set(edges)) == len(edges)
+    assert {(b, a) for a, b in edges} == set(edges), "each edge is walked once in either direction"
+
+
+@pytest.mark.parametrize("make", CLOSED)
+def test_triangles_and_normals_face_outwards(make: type) -> None:
+    mesh: Mesh = make()
+    corners = mesh.positions[mesh.triangles]
+    faces = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    assert ((faces * corners.mean(axis=1)).sum(axis=1) > 0).all()
+    assert ((faces[:, None] * mesh.normals[mesh.triangles]).sum(axis=2) > 0).all()
+    # float32 normals, normalised once: a few units in the last place.
+    assert np.abs(np.linalg.norm(mesh.normals, axis=1) - 1).max() < 1e-6
+    assert not mesh.two_sided
+
+
+@pytest.mark.parametrize("make", [*CLOSED, meshes.plane, meshes.quad])
+def test_meshes_are_one_metre_wide_around_the_origin(make: type) -> None:
+    mesh: Mesh = make()
+    lowest, highest = mesh.positions.min(axis=0), mesh.positions.max(axis=0)
+    np.testing.assert_allclose(lowest, -highest, atol=1e-6)
+    assert np.ptp(mesh.positions[:, 0]) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_sphere_of_finer_pieces_comes_nearer_to_the_ball() -> None:
+    def volume(mesh: Mesh) -> float:
+        a, b, c = (mesh.positions[mesh.triangles[:, k]].astype(np.float64) for k in range(3))
+        return float((a * np.cross(b, c)).sum() / 6)
+
+    ball = np.pi / 6
+    assert volume(meshes.sphere(16, 8)) < volume(meshes.sphere(64, 32)) < ball
+    assert volume(meshes.sphere(64, 32)) == pytest.approx(ball, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"positions": np.zeros((4, 2))}, r"mesh positions: expected shape \[n, 3\], got \[4, 2\]"),
+        ({"uvs": np.full((4, 2), np.nan)}, "mesh uvs: every number must be finite"),
+        ({"uvs": np.zeros((3, 2))}, "expected as many normals and uvs, got 4 and 3"),
+        ({"triangles": np.array([[0, 1, 4]])}, "name vertices 0 to 4: expected 0 to 3"),
+        ({"triangles": np.zeros((0, 3))}, "at least one vertex and one triangle"),
+        ({"normals": np.zeros((4, 3))}, "expected every normal to have a length"),
+    ],
+)
+def test_broken_meshes_are_refused(change: dict[str, np.ndarray], message: str) -> None:
+    good = meshes.quad()
+    parts: dict[str, Any] = {
+        "positions": good.positions,
+        "normals": good.normals,
+        "uvs": good.uvs,
+        "triangles": good.triangles,
+    }
+    with pytest.raises(ValueError, match=message):
+        Mesh(**{**parts, **change})
+
+
+@pytest.mark.parametrize("paint", TEXTURES)
+@pytest.mark.parametrize("size", [1, 2, 8, 256])
+def test_textures_come_in_every_size(paint: type, size: int) -> None:
+    pixels = paint(size)
+    assert pixels.shape == (size, size, 3)
+    assert pixels.dtype == np.uint8
+
+
+@pytest.mark.parametrize("paint", [textures.brick, textures.noise])
+def test_textures_repeat_without_a_seam(paint: type) -> None:
+    pixels = paint(256).astype(int)
+    for axis in (0, 1):
+        inside = np.abs(np.diff(pixels, axis=axis)).mean()
+        across = np.abs(np.take(pixels, 0, axis) - np.take(pixels, -1, axis)).mean()
+        assert across < 3 * inside + 1
+
+
+def test_smaller_levels_are_means_of_larger_ones() -> None:
+    library = AssetLibrary(texture_size=16)
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3)).astype(np.uint8)
+    number = library.add_texture("mine", pixels)
+    table = library.table
+    for level in range(5):
+        side = 16 >> level
+        first = table.mip_first_texel[level]
+        words = table.texels[number, first : first + side * side].reshape(side, side)
+        channels = np.stack([words >> shift & 255 for shift in (0, 8, 16)], axis=-1)
+        blocks = pixels.reshape(side, 1 << level, side, 1 << level, 3).astype(np.float64).mean(axis=(1, 3))
+        # Half a level, from rounding once.
+        assert np.abs(channels - blocks).max() <= 0.5
+
+
+def test_the_library_names_what_it_has() -> None:
+    library = AssetLibrary(texture_size=8)
+    assert [library.mesh(name) for name in ("box", "plane", "quad", "sphere", "cylinder", "capsule")] == list(range(6))
+    before = library.table
+    assert library.table is before, "nothing was added, nothing is built anew"
+    number = library.add_mesh("mine", meshes.plane(3))
+    assert library.table is not before
+    assert library.table.mesh_triangle_count[number] == 18
+    with pytest.raises(ValueError, match="unknown mesh 'bax': expected one of box, plane"):
+        library.mesh("bax")
+    with pytest.raises(ValueError, match="already: choose another name"):
+        library.add_mesh("box", meshes.box())
+    with pytest.raises(ValueError, match=r"expected uint8 \[8, 8, 3\], got float64 \[4, 4, 3\]"):
+        library.add_texture("small", np.zeros((4, 4, 3)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected a power of two"):
+        AssetLibrary(texture_size=100)
