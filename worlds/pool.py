@@ -1,0 +1,148 @@
+"""A pool: all lanes of one family with the same settings, and the course of their episodes.
+
+A lane is a row of the family's state. Freed lanes are used again, tables grow by doubling, and neither touches the lanes
+in use. What chance brings to a lane depends on its own seed and episode, never on its place in the pool.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worldloom.kernels.tables import F32, I32, I64, U8, ViewTable
+from worldloom.render.scene import Scene
+from worldloom.render.views import make_views
+from worldloom.worlds.chance import mix
+from worldloom.worlds.family import Family, State
+
+RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
+"""What `status` says of a lane's episode; the numbers are those of dm_env_rpc's EnvironmentStateType."""
+FIRST, MID, LAST = 0, 1, 2
+"""What `step_type` says of a lane's last step."""
+
+
+class Pool:
+    """Lanes of one family. Every array has a row for each lane; rows of lanes that are not in use mean nothing."""
+
+    def __init__(self, family: Family, scene: Scene) -> None:
+        self.family = family
+        self.scene = scene
+        self.state = State(family.fields())
+        self.seed: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self.scene_lane: I32 = np.zeros(0, np.int32)
+        self.status: U8 = np.zeros(0, np.uint8)
+        self.step_type: U8 = np.zeros(0, np.uint8)
+        self.episode: I64 = np.zeros(0, np.int64)
+        self.steps: I64 = np.zeros(0, np.int64)
+        self.reward: F32 = np.zeros((0, family.agents), np.float32)
+        self.discount: F32 = np.zeros(0, np.float32)
+        self._free: list[int] = []
+        self._used = 0
+
+    @property
+    def capacity(self) -> int:
+        """Lanes there is room for."""
+        return len(self.seed)
+
+    def add(self, seeds: NDArray[np.uint64]) -> I64:
+        """Take a lane for each seed. Their first step begins their first episode."""
+        count = len(seeds)
+        reused = self._free[max(0, len(self._free) - count) :]
+        del self._free[max(0, len(self._free) - count) :]
+        fresh = count - len(reused)
+        if self._used + fresh > self.capacity:
+            self._grow(max(self._used + fresh, 2 * self.capacity))
+        lanes = np.array([*reused, *range(self._used, self._used + fresh)], np.int64)
+        self._used += fresh
+        self.seed[lanes] = seeds
+        self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane)
+        self.status[lanes] = INTERRUPTED
+        self.step_type[lanes] = LAST
+        self.episode[lanes] = -1
+        self.steps[lanes] = 0
+        self.reward[lanes] = 0.0
+        self.discount[lanes] = 1.0
+        return lanes
+
+    def free(self, lanes: I64) -> None:
+        """Give lanes back."""
+        self.scene.free(self.scene_lane[lanes])
+        self._free.extend(np.asarray(lanes).tolist())
+
+    def step(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
+        """One step of each lane: those whose episode is running advance, the others begin one and ignore their action.
+
+        `actions[name]` is [n, agents, *shape]. Reward, discount, step_type and status are there afterwards.
+        """
+        running = self.status[lanes] == RUNNING
+        if not running.all():
+            self._begin(lanes[~running])
+        if running.any():
+            everyone = bool(running.all())
+            self._advance(
+                lanes if everyone else lanes[running],
+                actions if everyone else {name: action[running] for name, action in actions.items()},
+            )
+
+    def interrupt(self, lanes: I64) -> None:
+        """End the episodes of these lanes; their next step begins another."""
+        self.status[lanes] = INTERRUPTED
+
+    def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
+        """A family's observation [n, *shape]."""
+        return self.family.observe(self.state, lanes, name, agent)
+
+    def views(
+        self,
+        lanes: I64,
+        camera: str,
+        agent: int = 0,
+        *,
+        width: int = 64,
+        height: int = 64,
+        outputs: int = 1,
+        samples: int = 1,
+    ) -> ViewTable:
+        """Views of these lanes through a camera, and their instance rows brought up to date."""
+        scene_lanes = self.scene_lane[lanes]
+        self.family.dress(self.state, lanes, self.scene, scene_lanes)
+        place = self.family.look(self.state, lanes, camera, agent)
+        views = make_views(
+            scene_lanes,
+            camera=place.pose,
+            near=place.near,
+            far=place.far,
+            width=width,
+            height=height,
+            outputs=outputs,
+            samples=samples,
+        )
+        views.half_height[:] = place.half_height
+        views.orthographic[:] = place.orthographic
+        return views
+
+    def _begin(self, lanes: I64) -> None:
+        self.episode[lanes] += 1
+        self.family.reset(self.state, lanes, mix(self.seed[lanes], self.episode[lanes].astype(np.uint64)))
+        self.steps[lanes] = 0
+        self.reward[lanes] = 0.0
+        self.discount[lanes] = 1.0
+        self.step_type[lanes] = FIRST
+        self.status[lanes] = RUNNING
+
+    def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
+        reward, ended = self.family.step(self.state, lanes, actions)
+        self.steps[lanes] += 1
+        late = ~ended & (self.steps[lanes] >= self.family.max_steps)
+        self.reward[lanes] = reward
+        self.discount[lanes] = np.where(ended, 0.0, 1.0)
+        self.step_type[lanes] = np.where(ended | late, LAST, MID)
+        self.status[lanes] = np.select([ended, late], [TERMINATED, INTERRUPTED], RUNNING)
+
+    def _grow(self, capacity: int) -> None:
+        self.state.grow(capacity)
+        for name in ("seed", "scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"):
+            array = getattr(self, name)
+            grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
+            grown[: len(array)] = array
+            setattr(self, name, grown)
