@@ -6,12 +6,11 @@ from numpy.typing import NDArray
 U64 = NDArray[np.uint64]
 
 
-def mix(seed: U64, counter: U64) -> U64:
+def mix(seed: U64, counter: U64 | int) -> U64:
     """A new seed for each pair, as random as splitmix64 makes it; elementwise. `kernels/chance.py` does the same."""
     with np.errstate(over="ignore"):
-        z = np.asarray(seed, np.uint64) + (np.asarray(counter, np.uint64) + np.uint64(1)) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
+        turns = np.asarray(counter, np.uint64) + np.uint64(1)
+        z = np.asarray(seed, np.uint64) + turns * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return np.asarray(z ^ (z >> np.uint64(31)), np.uint64)
@@ -19,7 +18,7 @@ def mix(seed: U64, counter: U64) -> U64:
 
 def uniform(seed: U64, counter: U64 | int) -> NDArray[np.float64]:
     """A number in 0..1 (without 1) for each pair."""
-    return np.asarray((mix(seed, np.uint64(counter)) >> np.uint64(11)) * 2.0**-53, np.float64)
+    return np.asarray((mix(seed, counter) >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 def integer(seed: U64, counter: U64 | int, below: int) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """A pool: all lanes of one family with the same settings, and the course of their episodes.
 
-A lane is a row of the family's state. Freed lanes are used again, tables grow by doubling, and neither touches the lanes
-in use. What chance brings to a lane depends on its own seed and episode, never on its place in the pool.
+A lane is a row of the family's state. Freed lanes are used again, tables grow by doubling, and neither touches the
+lanes in use. What chance brings to a lane depends on its own seed and episode, never on its place in the pool.
 """
 
 from collections.abc import Mapping

@@ -47,7 +47,7 @@ class Setting:
     def take(self, given: object) -> Value:
         """The given value in this setting's type: integers from any integer, numbers from any number."""
         value: Any = given.item() if isinstance(given, np.generic | np.ndarray) and np.size(given) == 1 else given
-        wanted = type(self.default)
+        wanted: Any = type(self.default)
         if wanted is float and type(value) is int:
             value = float(value)
         fits = (
@@ -59,7 +59,8 @@ class Setting:
         )
         if not fits:
             raise SettingError(f"setting {self.name!r} is {given!r}: expected {self.expected}")
-        return wanted(value)
+        taken: Value = wanted(value)
+        return taken
 
 
 def take_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict[str, Value]:
