@@ -1,8 +1,8 @@
 """What a world family is: the rules of a vectorised simulation, and how its worlds look.
 
 A family object holds rules and no state. All state is in arrays with a row for each lane (`State`), which a pool
-makes, grows and hands in; `lanes` says which rows a call is about. Nothing here knows of episodes, seeds of worlds, time
-limits or the wire: the pool (`worlds/pool.py`) sees to those.
+makes, grows and hands in; `lanes` says which rows a call is about. Nothing here knows of episodes, seeds of worlds,
+time limits or the wire: the pool (`worlds/pool.py`) sees to those.
 """
 
 from abc import ABC, abstractmethod
