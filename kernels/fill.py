@@ -4,7 +4,7 @@ import numpy as np
 
 from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.scratch import BLOCK, padded
-from worldloom.kernels.tables import F64, I64
+from worldloom.kernels.tables import F32, F64, I32
 from worldloom.kernels.vector import enter_block
 
 SUBPIXELS = 256.0
@@ -62,7 +62,8 @@ def fill(
     key: float,
     number: int,
     sample: int,
-    visibility: I64,
+    nearness: F32,
+    owner: I32,
 ) -> None:
     """Enter one triangle, in pixels, into one sample's visibility buffer."""
     # Sorted by y, then x: an edge is walked the same way whichever triangle it belongs to.
@@ -82,29 +83,27 @@ def fill(
         return
     long_slope = (cx - ax) / (cy - ay)
     stride = padded(width)
-    first_word = sample * np.uint64(visibility.size // 4)
+    first_pixel_at = sample * np.uint64(owner.size // 4)
     step = np.float32(key_x)
-    tag = ~np.int64(number) & np.int64(0xFFFFFFFF)
     for half in range(2):
         y_from = first if half == 0 else middle
         y_to = middle if half == 0 else last
         if y_from == y_to:
             continue
         short_slope = (bx - ax) / (by - ay) if half == 0 else (cx - bx) / (cy - by)
-        short_x = (ax - ay * short_slope if half == 0 else bx - by * short_slope) - offset_x
-        long_x = ax - ay * long_slope - offset_x
-        left_x, left_slope = (long_x, long_slope) if area > 0.0 else (short_x, short_slope)
-        right_x, right_slope = (short_x, short_slope) if area > 0.0 else (long_x, long_slope)
+        top_x, top_y = (ax, ay) if half == 0 else (bx, by)
+        left_x, left_y, left_slope = (ax, ay, long_slope) if area > 0.0 else (top_x, top_y, short_slope)
+        right_x, right_y, right_slope = (top_x, top_y, short_slope) if area > 0.0 else (ax, ay, long_slope)
         for y in range(y_from, y_to):
             center = y + offset_y
-            x_from = _first_pixel(left_x + center * left_slope, width)
-            x_to = _first_pixel(right_x + center * right_slope, width)
+            # From the edge's upper end, so that at its height an edge is exactly there.
+            x_from = _first_pixel(left_x + (center - left_y) * left_slope - offset_x, width)
+            x_to = _first_pixel(right_x + (center - right_y) * right_slope - offset_x, width)
             if x_from >= x_to:
                 continue
             start = np.float32(key_y * center + key + key_x * offset_x)
-            base = first_word + np.uint64(y) * stride
+            base = first_pixel_at + np.uint64(y) * stride
             # Whole blocks: the pixels of a block outside the span keep what they have.
             for block in range(np.uint64(x_from) & ~np.uint64(BLOCK - 1), np.uint64(x_to), np.uint64(BLOCK)):
-                enter_block(
-                    visibility, base + block, np.int32(block), np.int32(x_from), np.int32(x_to), start, step, tag
-                )
+                at, x = base + block, np.int32(block)
+                enter_block(nearness, owner, at, x, np.int32(x_from), np.int32(x_to), start, step, np.int32(number))

@@ -77,16 +77,16 @@ def _paint_labels(
     instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8
 ) -> None:
     """The labels of a view, run by run from the visibility buffer."""
-    visibility, whole, first = scratch.visibility, scratch.whole, np.uint64(0)
+    owner, whole, first = scratch.owner, scratch.whole, np.uint64(0)
     width = np.uint64(views.width[view])
     for y in range(views.height[view]):
         row = np.uint64(y) * padded(width)
         at = np.uint64(offsets[view, 3]) + np.uint64(y) * width
         x_from = np.uint64(0)
         while x_from < width:
-            number = record_at(visibility, first, row + x_from)
+            number = record_at(owner, first, row + x_from)
             x_to = x_from + np.uint64(1)
-            while x_to < width and record_at(visibility, first, row + x_to) == number:
+            while x_to < width and record_at(owner, first, row + x_to) == number:
                 x_to += np.uint64(1)
             label = instances.label[whole[number, ROW]] if number != 0 else np.uint8(0)
             for x in range(x_from, x_to):
@@ -96,8 +96,8 @@ def _paint_labels(
 
 @called
 def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8) -> None:
-    """The depth of a view: the key of each pixel's word, undone."""
-    visibility, real, depths = scratch.visibility, scratch.real, scratch.rows
+    """The depth of a view: how near each pixel is, turned around."""
+    nearness, owner, real, depths = scratch.nearness, scratch.owner, scratch.real, scratch.rows
     depth_bytes = depths.view(np.uint8)
     width = np.uint64(views.width[view])
     near, far = views.near[view], views.far[view]
@@ -105,14 +105,14 @@ def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
     for y in range(views.height[view]):
         row = np.uint64(y) * padded(width)
         for x in range(padded(width)):
-            word = visibility[row + x]
-            key = np.int32(word >> np.int64(32)).view(np.float32)
-            depth = far - key if orthographic else np.float32(1.0) / key
-            depths[x] = far if np.uint32(word) == np.uint32(0xFFFFFFFF) else depth
+            near_key = nearness[row + x]
+            depth = far - near_key if orthographic else np.float32(1.0) / near_key
+            # Of a triangle that is degenerate but for rounding, a pixel may come out before the near plane.
+            depths[x] = min(max(depth, near), far) if owner[row + x] != 0 else far
         if views.samples[view] == 4:
             # From the first sample's point to the pixel's centre, which may lie outside what is drawn.
             for x in range(width):
-                number = record_at(visibility, np.uint64(0), row + x)
+                number = record_at(owner, np.uint64(0), row + x)
                 if number != 0:
                     key = plane_at(real, number, KEY, y + 0.5) + np.float32(real[number, KEY]) * np.float32(np.int32(x))
                     depth = far - key if orthographic else np.float32(1.0) / max(key, np.float32(0.0))

@@ -6,7 +6,7 @@ from worldloom.kernels.compiling import called
 from worldloom.kernels.cull import in_frustum, model_view, volume_of
 from worldloom.kernels.fill import fill, near_cut, snap
 from worldloom.kernels.scratch import BACK, INVERSE, KEY, READY, ROW, TRIANGLE, Scratch, padded
-from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, NO_MESH, AssetTable, InstanceTable, LaneTable, ViewTable
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
 SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
@@ -21,12 +21,13 @@ def rasterise(
     near, far = np.float64(views.near[view]), np.float64(views.far[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
-    visibility, vertices, matrix = scratch.visibility, scratch.vertices, scratch.matrix
+    nearness, owner, vertices, matrix = scratch.nearness, scratch.owner, scratch.vertices, scratch.matrix
     farthest = np.float32(0.0) if orthographic else np.float32(1.0) / views.far[view]
-    background = (np.int64(np.float32(farthest).view(np.int32)) << np.int64(32)) | np.int64(0xFFFFFFFF)
     for sample in range(samples):
-        for i in range(padded(width) * np.uint64(height)):
-            visibility[sample * np.uint64(visibility.size // 4) + i] = background
+        first = sample * np.uint64(owner.size // 4)
+        for pixel in range(first, first + padded(width) * np.uint64(height)):
+            nearness[pixel] = farthest
+            owner[pixel] = 0
     count = np.uint64(1)  # record 0 stands for the background
     lane = views.lane[view]
     for row in range(lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]):
@@ -70,7 +71,8 @@ def rasterise(
             scratch.polygon,
             scratch.whole,
             scratch.real,
-            visibility,
+            nearness,
+            owner,
         )
 
 
@@ -129,7 +131,8 @@ def _enter_mesh(
     polygon: F64,
     whole: I32,
     real: F64,
-    visibility: I64,
+    nearness: F32,
+    owner: I32,
 ) -> int:
     """Set up and enter every triangle of an instance whose vertices were transformed; returns the new record count."""
     for triangle in range(first_triangle, last_triangle):
@@ -199,6 +202,8 @@ def _enter_mesh(
         key_x = (inv_ax * ka + inv_bx * kb + inv_cx * kc) * scale
         key_y = (inv_ay * ka + inv_by * kb + inv_cy * kc) * scale
         key = (inv_aw * ka + inv_bw * kb + inv_cw * kc) * scale
+        if not abs(key_x) + abs(key_y) + abs(key) < np.inf:
+            continue
         real[count, KEY], real[count, KEY + 1], real[count, KEY + 2] = key_x, key_y, key
         whole[count, ROW] = row
         whole[count, TRIANGLE] = triangle
@@ -226,7 +231,8 @@ def _enter_mesh(
                     key,
                     count,
                     sample,
-                    visibility,
+                    nearness,
+                    owner,
                 )
         count += np.uint64(1)
     return count

@@ -1,9 +1,8 @@
 """What drawing a view needs beside the tables: the visibility buffer, triangle records and row buffers of one worker.
 
-The visibility buffer holds one 64-bit word a sample: the high half is the bits of the depth key, a float32 that is
-linear on the screen and grows towards the viewer (1/depth in perspective, far - depth in orthographic views); the low
-half is the triangle record's number, complemented. Positive floats order as their bits do, so "nearest wins, and among
-equals the first" is the plain maximum of two integers.
+The visibility buffer is two arrays: how near each sample is, and which triangle record it belongs to. Nearness is a
+float32 that is linear on the screen and grows towards the viewer: 1/depth in perspective, far - depth in orthographic
+views.
 """
 
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worldloom.kernels.compiling import inlined
-from worldloom.kernels.tables import F32, F64, I32, I64, U32
+from worldloom.kernels.tables import F32, F64, I32, U32
 from worldloom.kernels.vector import LANES
 
 BLOCK = LANES
@@ -53,7 +52,8 @@ class Scratch(NamedTuple):
     polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
     whole: I32  # [capacity, WHOLE_COLUMNS] triangle records: one row is one triangle that may be seen
     real: F64  # [capacity, REAL_COLUMNS]
-    visibility: I64  # [4 * pixels] one part a sample, rows padded to whole blocks
+    nearness: F32  # [4 * pixels] one part a sample, rows padded to whole blocks
+    owner: I32  # [4 * pixels] the number of the triangle record; 0 is the background
     rows: F32  # [ROW_BUFFERS * STRIDE]
     texels: I32  # [TEXEL_BUFFERS * STRIDE]
     colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte
@@ -68,7 +68,8 @@ def make_scratch(vertices: int, triangles: int, pixels: int) -> Scratch:
         polygon=np.zeros((4, 2)),
         whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
         real=np.zeros((triangles, REAL_COLUMNS)),
-        visibility=np.zeros(4 * pixels, np.int64),
+        nearness=np.zeros(4 * pixels, np.float32),
+        owner=np.zeros(4 * pixels, np.int32),
         rows=np.zeros(ROW_BUFFERS * STRIDE, np.float32),
         texels=np.zeros(TEXEL_BUFFERS * STRIDE, np.int32),
         colors=np.zeros(COLOR_BUFFERS * STRIDE, np.uint32),
@@ -83,9 +84,9 @@ def padded(width: int) -> np.uint64:
 
 
 @inlined
-def record_at(visibility: I64, sample: int, pixel: int) -> int:
+def record_at(owner: I32, sample: int, pixel: int) -> int:
     """The number of the triangle record a pixel shows, 0 for none."""
-    return np.uint64(~visibility[sample * np.uint64(visibility.size // 4) + pixel] & np.int64(0xFFFFFFFF))
+    return np.uint64(owner[sample * np.uint64(owner.size // 4) + pixel])
 
 
 @inlined

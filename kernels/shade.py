@@ -46,7 +46,7 @@ def shade_row(
     assets: AssetTable, instances: InstanceTable, views: ViewTable, view: int, y: int, scratch: Scratch
 ) -> None:
     """The finished colours of a row, into the first row of `scratch.colors`."""
-    visibility, whole, colors, look = scratch.visibility, scratch.whole, scratch.colors, scratch.look
+    owner, whole, colors, look = scratch.owner, scratch.whole, scratch.colors, scratch.look
     one = np.uint64(1)
     width = np.uint64(views.width[view])
     orthographic = views.orthographic[view] == 1
@@ -59,16 +59,16 @@ def shade_row(
                 colors[sample * SAMPLE + x] = colors[x]
         x_from = np.uint64(0)
         while x_from < width:
-            number = record_at(visibility, sample, base + x_from)
+            number = record_at(owner, sample, base + x_from)
             x_to = x_from + one
-            while x_to < width and record_at(visibility, sample, base + x_to) == number:
+            while x_to < width and record_at(owner, sample, base + x_to) == number:
                 x_to += one
             if sample > 0:
                 # What the first sample shows too is there already.
-                while x_from < x_to and record_at(visibility, np.uint64(0), base + x_from) == number:
+                while x_from < x_to and record_at(owner, np.uint64(0), base + x_from) == number:
                     x_from += one
                 stop = x_from
-                while stop < x_to and record_at(visibility, np.uint64(0), base + stop) != number:
+                while stop < x_to and record_at(owner, np.uint64(0), base + stop) != number:
                     stop += one
                 x_to = stop
             if x_from < x_to:

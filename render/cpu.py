@@ -77,7 +77,7 @@ class CPURenderer:
         for worker in range(workers):
             have = self._scratch[worker]
             wanted = (vertices, triangles, pixels)
-            held = (len(have.vertices), len(have.whole), have.visibility.size // 4)
+            held = (len(have.vertices), len(have.whole), have.owner.size // 4)
             if any(want > hold for want, hold in zip(wanted, held, strict=True)):
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
                 self._scratch[worker] = make_scratch(*grown)

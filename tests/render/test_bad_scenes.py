@@ -86,6 +86,28 @@ def test_scales_past_all_measure_do_no_harm(renderer: Renderer, scale: float, sa
 
 @pytest.mark.parametrize("samples", [1, 4])
 @pytest.mark.parametrize("orthographic_height", [np.nan, 4.0])
+def test_depth_lies_between_near_and_far_whatever_the_pose(
+    renderer: Renderer, samples: int, orthographic_height: float
+) -> None:
+    # A ball pressed into a sheet that goes on for light years, seen along the sheet.
+    sheet = np.array([[0, 0, 1, 0], [0, 0, 0, 0], [0, 1e20, 0, 0]], np.float32)
+    pictures = draw(
+        renderer,
+        build((Look(), [Piece("sphere", sheet, "ffffff", 1)])),
+        camera=look_at((0, 0, 0), (0, 0, 1)),
+        width=33,
+        height=1,
+        near=0.001,
+        far=1.5,
+        samples=samples,
+        orthographic_height=orthographic_height,
+    )
+    assert (pictures["depth"] >= np.float32(0.001) - np.float32(2e-7)).all()
+    assert (pictures["depth"] <= 1.5).all()
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("orthographic_height", [np.nan, 4.0])
 def test_the_near_plane_may_touch(renderer: Renderer, samples: int, orthographic_height: float) -> None:
     # Faces exactly on the near plane, edges in it, corners at the eye, and a box around it all.
     pieces = [

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from worldloom.kernels.tables import SEGMENTATION, ViewTable
@@ -54,6 +54,7 @@ def views_from_above(lanes: np.ndarray, perspective: bool, samples: int) -> View
 
 
 @settings(max_examples=40)
+@example(x=1.5, y=1.5, spokes=6, perspective=False, samples=1)  # a corner on a pixel's centre
 @given(x=coordinate, y=coordinate, spokes=st.integers(3, 9), perspective=st.booleans(), samples=st.sampled_from([1, 4]))
 @pytest.mark.usefixtures("renderer")
 def test_triangles_of_a_fan_share_the_picture_exactly(
