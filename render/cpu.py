@@ -5,19 +5,17 @@ n-th view. Which thread paints a view changes nothing in its bytes.
 """
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.paint import most_triangles, paint_views
 from worldloom.kernels.scratch import BLOCK, make_scratch
-from worldloom.kernels.tables import I64, OUTPUTS, U8, ViewTable
-from worldloom.render.arena import lay_out, make_arena
-from worldloom.render.assets import AssetLibrary
+from worldloom.kernels.tables import I64, U8, ViewTable
 from worldloom.render.check import check_draw
+from worldloom.render.renderer import compile_kernels
 from worldloom.render.scene import Scene
-from worldloom.render.views import make_views, output_bits
 
 _WORTH_A_THREAD_PIXELS = 4096
 """Waking another thread costs some 50 µs, about what a small view of this many pixels takes."""
@@ -35,14 +33,29 @@ class CPURenderer:
             raise ValueError(f"threads is {threads}, expected 1 or more (None for one a core, {available} here)")
         self.device = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         self._scratch = [make_scratch(1, 1, 1) for _ in range(self.threads)]
+        self._one_at_a_time = threading.Lock()  # scratch memory serves one batch
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-paint")
-        self._compile()
+        compile_kernels(self)
 
     def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
         """Paint every asked output of every view at its byte offset of the arena."""
         check_draw(scene, views, arena, offsets)
         if not len(views.lane):
             return
+        with self._one_at_a_time:
+            self._paint(scene, views, arena, offsets)
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._pool.shutdown()
+
+    def __enter__(self) -> "CPURenderer":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _paint(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
         assets, instances, lanes = scene.assets.table, scene.instances, scene.lanes
         pixels = views.width.astype(np.int64) * views.height
         padded_rows = (views.width.astype(np.int64) + BLOCK - 1) // BLOCK * BLOCK
@@ -62,16 +75,6 @@ class CPURenderer:
         for other in others:
             other.result()
 
-    def close(self) -> None:
-        """Let the threads go."""
-        self._pool.shutdown()
-
-    def __enter__(self) -> "CPURenderer":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _make_room(self, workers: int, vertices: int, triangles: int, pixels: int) -> None:
         """Scratch memory for the largest view so far; it only ever grows, by doubling."""
         for worker in range(workers):
@@ -81,11 +84,3 @@ class CPURenderer:
             if any(want > hold for want, hold in zip(wanted, held, strict=True)):
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
                 self._scratch[worker] = make_scratch(*grown)
-
-    def _compile(self) -> None:
-        """Draw one pixel, which compiles or loads every kernel."""
-        scene = Scene(AssetLibrary(texture_size=8))
-        views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
-        offsets, size_bytes = lay_out(views)
-        with announce_compiling():
-            self.draw(scene, views, make_arena(size_bytes), offsets)

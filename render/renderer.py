@@ -2,8 +2,12 @@
 
 from typing import Protocol
 
-from worldloom.kernels.tables import I64, U8, ViewTable
+from worldloom.kernels.compiling import announce_compiling
+from worldloom.kernels.tables import I64, OUTPUTS, U8, ViewTable
+from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
+from worldloom.render.views import make_views, output_bits
 
 
 class Renderer(Protocol):
@@ -25,3 +29,12 @@ class Renderer(Protocol):
 
     def close(self) -> None:
         """Give everything back. Closing twice does nothing."""
+
+
+def compile_kernels(renderer: Renderer) -> None:
+    """Draw one pixel, which compiles or loads every kernel the renderer needs, and tell people if they have to wait."""
+    scene = Scene(AssetLibrary(texture_size=8))
+    views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
+    offsets, size_bytes = lay_out(views)
+    with announce_compiling():
+        renderer.draw(scene, views, make_arena(size_bytes), offsets)

@@ -8,11 +8,8 @@ import ctypes
 from types import TracebackType
 from typing import Self
 
-from worldloom.kernels.compiling import announce_compiling
-from worldloom.kernels.tables import I32, I64, OUTPUTS, U8, ViewTable
+from worldloom.kernels.tables import I32, I64, U8, ViewTable
 from worldloom.kernels.visible import BOTH_SIDES, COMMAND_WORDS, MIRRORED_FRONT_ONLY
-from worldloom.render.arena import lay_out, make_arena
-from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
 from worldloom.render.gl import raw
 from worldloom.render.gl.context import GLContext
@@ -22,8 +19,8 @@ from worldloom.render.gl.prepare import PageBuffers, Preparer, Tables
 from worldloom.render.gl.programs import compile_program
 from worldloom.render.gl.readback import Readback
 from worldloom.render.gl.targets import Target, TargetCache
+from worldloom.render.renderer import compile_kernels
 from worldloom.render.scene import Scene
-from worldloom.render.views import make_views, output_bits
 
 _PAGES_IN_FLIGHT = 2
 _FAR = (ctypes.c_float * 1)(0.0)
@@ -59,7 +56,7 @@ class GLRenderer:
         gl.Disable(raw.DITHER)
         gl.PixelStorei(raw.PACK_ALIGNMENT, 4)
         gl.check("setting up")
-        self._compile()
+        compile_kernels(self)
 
     @property
     def device(self) -> str:
@@ -110,14 +107,6 @@ class GLRenderer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _compile(self) -> None:
-        """Draw one pixel, which compiles or loads every kernel."""
-        scene = Scene(AssetLibrary(texture_size=4))
-        views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
-        offsets, size_bytes = lay_out(views)
-        with announce_compiling():
-            self.draw(scene, views, make_arena(size_bytes), offsets)
 
     def _upload_library(self, scene: Scene) -> GpuLibrary:
         table = scene.assets.table
