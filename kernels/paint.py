@@ -4,7 +4,7 @@ import numpy as np
 
 from worldloom.kernels.compiling import called, inlined, kernel
 from worldloom.kernels.raster import rasterise
-from worldloom.kernels.scratch import KEY, ROW, Scratch, padded, plane_at, record_at
+from worldloom.kernels.scratch import KEY, ROW, Scratch, find_runs, first_pixel, padded, plane_at
 from worldloom.kernels.shade import shade_row
 from worldloom.kernels.surface import read_look
 from worldloom.kernels.tables import (
@@ -77,21 +77,17 @@ def _paint_labels(
     instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8
 ) -> None:
     """The labels of a view, run by run from the visibility buffer."""
-    owner, whole, first = scratch.owner, scratch.whole, np.uint64(0)
+    owner, whole, runs = scratch.owner, scratch.whole, scratch.runs
     width = np.uint64(views.width[view])
     for y in range(views.height[view]):
-        row = np.uint64(y) * padded(width)
+        row = first_pixel(owner, 0, y, width)
         at = np.uint64(offsets[view, 3]) + np.uint64(y) * width
-        x_from = np.uint64(0)
-        while x_from < width:
-            number = record_at(owner, first, row + x_from)
-            x_to = x_from + np.uint64(1)
-            while x_to < width and record_at(owner, first, row + x_to) == number:
-                x_to += np.uint64(1)
-            label = instances.label[whole[number, ROW]] if number != 0 else np.uint8(0)
+        for run in range(find_runs(owner, row, row, width, runs)):
+            x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
+            number = np.uint64(owner[row + x_from])
+            label = instances.label[np.uint64(whole[number, ROW])] if number != 0 else np.uint8(0)
             for x in range(x_from, x_to):
                 arena[at + x] = label
-            x_from = x_to
 
 
 @called
@@ -103,7 +99,7 @@ def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
     near, far = views.near[view], views.far[view]
     orthographic = views.orthographic[view] == 1
     for y in range(views.height[view]):
-        row = np.uint64(y) * padded(width)
+        row = first_pixel(owner, 0, y, width)
         for x in range(padded(width)):
             near_key = nearness[row + x]
             depth = far - near_key if orthographic else np.float32(1.0) / near_key
@@ -112,7 +108,7 @@ def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
         if views.samples[view] == 4:
             # From the first sample's point to the pixel's centre, which may lie outside what is drawn.
             for x in range(width):
-                number = record_at(owner, np.uint64(0), row + x)
+                number = np.uint64(owner[row + x])
                 if number != 0:
                     key = plane_at(real, number, KEY, y + 0.5) + np.float32(real[number, KEY]) * np.float32(np.int32(x))
                     depth = far - key if orthographic else np.float32(1.0) / max(key, np.float32(0.0))

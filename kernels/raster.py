@@ -5,7 +5,7 @@ import numpy as np
 from worldloom.kernels.compiling import called
 from worldloom.kernels.cull import in_frustum, model_view, volume_of
 from worldloom.kernels.fill import fill, near_cut, snap
-from worldloom.kernels.scratch import BACK, INVERSE, KEY, READY, ROW, TRIANGLE, Scratch, padded
+from worldloom.kernels.scratch import INVERSE, KEY, READY, ROW, TRIANGLE, TURNED, Scratch, padded
 from worldloom.kernels.tables import F32, F64, I32, NO_MESH, AssetTable, InstanceTable, LaneTable, ViewTable
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
@@ -207,7 +207,7 @@ def _enter_mesh(
         real[count, KEY], real[count, KEY + 1], real[count, KEY + 2] = key_x, key_y, key
         whole[count, ROW] = row
         whole[count, TRIANGLE] = triangle
-        whole[count, BACK] = back
+        whole[count, TURNED] = det > 0.0  # seen from behind or mirrored, but not both
         whole[count, READY] = 0
         for piece in range(corners - 2):
             if piece == 1:

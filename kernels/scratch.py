@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.compiling import inlined
+from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.tables import F32, F64, I32, U32
 from worldloom.kernels.vector import LANES
 
@@ -23,7 +23,7 @@ STRIDE = MAX_WIDTH + 264
 of two, so they do not compete for the same places in the cache."""
 
 # Columns of Scratch.whole: what was found out when the triangle was set up.
-ROW, TRIANGLE, BACK, READY = 0, 1, 2, 3
+ROW, TRIANGLE, TURNED, READY = 0, 1, 2, 3
 TEXTURE, LABEL, SMOOTH = 4, 5, 6
 WHOLE_COLUMNS = 8
 # Columns of Scratch.real: planes a·x + b·y + c over the picture, three numbers each.
@@ -57,6 +57,7 @@ class Scratch(NamedTuple):
     rows: F32  # [ROW_BUFFERS * STRIDE]
     texels: I32  # [TEXEL_BUFFERS * STRIDE]
     colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte
+    runs: I32  # [STRIDE] where the runs of a row begin, see find_runs
     look: F32  # [LOOK_NUMBERS]
 
 
@@ -73,6 +74,7 @@ def make_scratch(vertices: int, triangles: int, pixels: int) -> Scratch:
         rows=np.zeros(ROW_BUFFERS * STRIDE, np.float32),
         texels=np.zeros(TEXEL_BUFFERS * STRIDE, np.int32),
         colors=np.zeros(COLOR_BUFFERS * STRIDE, np.uint32),
+        runs=np.zeros(STRIDE, np.int32),
         look=np.zeros(LOOK_NUMBERS, np.float32),
     )
 
@@ -84,9 +86,29 @@ def padded(width: int) -> np.uint64:
 
 
 @inlined
-def record_at(owner: I32, sample: int, pixel: int) -> int:
-    """The number of the triangle record a pixel shows, 0 for none."""
-    return np.uint64(owner[sample * np.uint64(owner.size // 4) + pixel])
+def first_pixel(owner: I32, sample: int, y: int, width: int) -> np.uint64:
+    """Where a row of a sample begins in the visibility buffer."""
+    return np.uint64(sample) * np.uint64(owner.size // 4) + np.uint64(y) * padded(width)
+
+
+@called
+def find_runs(owner: I32, row: int, first_row: int, width: int, runs: I32) -> np.uint64:
+    """Cut a row into runs of one owner each; how many, and `runs` says where each begins, the end behind the last.
+
+    `row` is where the row begins, `first_row` where that of the first sample does: a run either shows the same as the
+    first sample everywhere, or nowhere. Written without branches, which would be mispredicted at every end.
+    """
+    count = np.uint64(0)
+    runs[0] = 0
+    for x in range(np.uint64(1), np.uint64(width)):
+        here, before = owner[row + x], owner[row + x - np.uint64(1)]
+        same_here = here == owner[first_row + x]
+        same_before = before == owner[first_row + x - np.uint64(1)]
+        runs[count + np.uint64(1)] = x
+        count += np.uint64((here != before) | (same_here != same_before))
+    count += np.uint64(1)
+    runs[count] = width
+    return count
 
 
 @inlined

@@ -32,9 +32,10 @@ from worldloom.kernels.scratch import (
     TO_LIGHT,
     Scratch,
     W,
+    find_runs,
+    first_pixel,
     padded,
     plane_at,
-    record_at,
 )
 from worldloom.kernels.surface import get_ready
 from worldloom.kernels.tables import F32, F64, I32, NO_TEXTURE, U32, AssetTable, InstanceTable, ViewTable
@@ -46,87 +47,76 @@ def shade_row(
     assets: AssetTable, instances: InstanceTable, views: ViewTable, view: int, y: int, scratch: Scratch
 ) -> None:
     """The finished colours of a row, into the first row of `scratch.colors`."""
-    owner, whole, colors, look = scratch.owner, scratch.whole, scratch.colors, scratch.look
-    one = np.uint64(1)
+    owner, runs, whole, colors, look = scratch.owner, scratch.runs, scratch.whole, scratch.colors, scratch.look
     width = np.uint64(views.width[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
-    base = np.uint64(y) * padded(width)
+    first_row = first_pixel(owner, 0, y, width)
     for sample in range(samples):
         target = np.uint64(0) if sample == 0 else SPARE
+        row = first_pixel(owner, sample, y, width)
         if sample > 0:
             for x in range(width):
                 colors[sample * SAMPLE + x] = colors[x]
-        x_from = np.uint64(0)
-        while x_from < width:
-            number = record_at(owner, sample, base + x_from)
-            x_to = x_from + one
-            while x_to < width and record_at(owner, sample, base + x_to) == number:
-                x_to += one
-            if sample > 0:
-                # What the first sample shows too is there already.
-                while x_from < x_to and record_at(owner, np.uint64(0), base + x_from) == number:
-                    x_from += one
-                stop = x_from
-                while stop < x_to and record_at(owner, np.uint64(0), base + stop) != number:
-                    stop += one
-                x_to = stop
-            if x_from < x_to:
-                # To whole blocks: what is too much is overwritten by the next run, or lies in the padding.
-                x_end = x_from + padded(x_to - x_from)
-                if number == 0:
-                    _shade_sky(
-                        views.camera,
-                        view,
-                        y,
-                        x_from,
-                        x_end,
-                        width,
-                        views.height[view],
-                        views.half_height[view],
-                        orthographic,
-                        target,
-                        look,
-                        colors,
-                    )
-                else:
-                    if whole[number, READY] == 0:
-                        get_ready(
-                            assets.triangles,
-                            assets.triangle_is_flat,
-                            assets.normals,
-                            assets.uvs,
-                            instances.pose,
-                            instances.color,
-                            instances.texture,
-                            instances.uv_scale,
-                            number,
-                            orthographic,
-                            whole,
-                            scratch.real,
-                            look,
-                        )
-                    _shade_run(
-                        assets.texels,
-                        assets.texture_size,
+        for run in range(find_runs(owner, row, first_row, width, runs)):
+            x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
+            number = np.uint64(owner[row + x_from])
+            if sample > 0 and number == np.uint64(owner[first_row + x_from]):
+                continue  # is there already
+            # To whole blocks: what is too much is overwritten by the next run, or lies in the padding.
+            x_end = x_from + padded(x_to - x_from)
+            if number == 0:
+                _shade_sky(
+                    views.camera,
+                    view,
+                    y,
+                    x_from,
+                    x_end,
+                    width,
+                    views.height[view],
+                    views.half_height[view],
+                    orthographic,
+                    target,
+                    look,
+                    colors,
+                )
+            else:
+                if whole[number, READY] == 0:
+                    get_ready(
+                        assets.triangles,
+                        assets.triangle_is_flat,
+                        assets.normals,
+                        assets.uvs,
+                        instances.pose,
+                        instances.color,
+                        instances.texture,
+                        instances.uv_scale,
                         number,
-                        y,
-                        x_from,
-                        x_end,
                         orthographic,
-                        views.far[view],
-                        target,
                         whole,
                         scratch.real,
                         look,
-                        scratch.rows,
-                        scratch.texels,
-                        colors,
                     )
-                if sample > 0:
-                    for x in range(x_from, x_to):
-                        colors[sample * SAMPLE + x] = colors[SPARE + x]
-            x_from = x_to
+                _shade_run(
+                    assets.texels,
+                    assets.texture_size,
+                    number,
+                    y,
+                    x_from,
+                    x_end,
+                    orthographic,
+                    views.far[view],
+                    target,
+                    whole,
+                    scratch.real,
+                    look,
+                    scratch.rows,
+                    scratch.texels,
+                    colors,
+                )
+            if sample > 0:
+                for x in range(x_from, x_to):
+                    colors[sample * SAMPLE + x] = colors[SPARE + x]
     if samples == 4:
         _blend_samples(width, colors)
 

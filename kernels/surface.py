@@ -6,7 +6,6 @@ from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.scratch import (
     AMBIENT_MEAN,
     AMBIENT_TILT,
-    BACK,
     COLOR,
     FOG,
     FOG_BEGIN,
@@ -26,6 +25,7 @@ from worldloom.kernels.scratch import (
     TEXTURE,
     TO_LIGHT,
     TRIANGLE,
+    TURNED,
 )
 from worldloom.kernels.tables import F32, F64, I32, NO_TEXTURE, U8, LaneTable
 
@@ -65,8 +65,12 @@ def get_ready(
     look: F32,
 ) -> None:
     """Work out what all pixels of a triangle share: the planes of its attributes and, if flat, its light."""
-    row, triangle = whole[number, ROW], whole[number, TRIANGLE]
-    a, b, c = triangles[triangle, 0], triangles[triangle, 1], triangles[triangle, 2]
+    row, triangle = np.uint64(whole[number, ROW]), np.uint64(whole[number, TRIANGLE])
+    a, b, c = (
+        np.uint64(triangles[triangle, 0]),
+        np.uint64(triangles[triangle, 1]),
+        np.uint64(triangles[triangle, 2]),
+    )
     for k in range(3):
         real[number, OVER_W + k] = (0.0 if k < 2 else 1.0) if orthographic else real[number, KEY + k]
         real[number, COLOR + k] = color[row, k]
@@ -74,27 +78,11 @@ def get_ready(
         su, sv = np.float64(uv_scale[row, 0]), np.float64(uv_scale[row, 1])
         _plane(real, number, uvs[a, 0] * su, uvs[b, 0] * su, uvs[c, 0] * su, OVER_U)
         _plane(real, number, uvs[a, 1] * sv, uvs[b, 1] * sv, uvs[c, 1] * sv, OVER_V)
-
-    # Normals go through the cofactor matrix, which is right under any scale and defined without volume. Its row k is
-    # the cross product of the pose's two other rows.
     flat = triangle_is_flat[triangle] == 1
-    c00 = np.float64(pose[row, 1, 1]) * pose[row, 2, 2] - np.float64(pose[row, 1, 2]) * pose[row, 2, 1]
-    c01 = np.float64(pose[row, 1, 2]) * pose[row, 2, 0] - np.float64(pose[row, 1, 0]) * pose[row, 2, 2]
-    c02 = np.float64(pose[row, 1, 0]) * pose[row, 2, 1] - np.float64(pose[row, 1, 1]) * pose[row, 2, 0]
-    mirrored = pose[row, 0, 0] * c00 + pose[row, 0, 1] * c01 + pose[row, 0, 2] * c02 < 0.0
-    sign = -1.0 if mirrored != (whole[number, BACK] == 1) else 1.0
-    for k in range(3):
-        i, j = (k + 1) % 3, (k + 2) % 3
-        x = sign * (np.float64(pose[row, i, 1]) * pose[row, j, 2] - np.float64(pose[row, i, 2]) * pose[row, j, 1])
-        y = sign * (np.float64(pose[row, i, 2]) * pose[row, j, 0] - np.float64(pose[row, i, 0]) * pose[row, j, 2])
-        z = sign * (np.float64(pose[row, i, 0]) * pose[row, j, 1] - np.float64(pose[row, i, 1]) * pose[row, j, 0])
-        na = x * normals[a, 0] + y * normals[a, 1] + z * normals[a, 2]
-        if flat:
-            real[number, NORMAL + k] = na
-        else:
-            nb = x * normals[b, 0] + y * normals[b, 1] + z * normals[b, 2]
-            nc = x * normals[c, 0] + y * normals[c, 1] + z * normals[c, 2]
-            _plane(real, number, na, nb, nc, NORMAL + 3 * k)
+    sign = -1.0 if whole[number, TURNED] == 1 else 1.0
+    _normal(pose, row, 1, 2, sign, normals, a, b, c, flat, number, NORMAL, NORMAL, real)
+    _normal(pose, row, 2, 0, sign, normals, a, b, c, flat, number, NORMAL + 1, NORMAL + 3, real)
+    _normal(pose, row, 0, 1, sign, normals, a, b, c, flat, number, NORMAL + 2, NORMAL + 6, real)
     if flat:
         nx, ny, nz = real[number, NORMAL], real[number, NORMAL + 1], real[number, NORMAL + 2]
         length = np.sqrt(nx * nx + ny * ny + nz * nz)
@@ -115,3 +103,37 @@ def _plane(real: F64, number: int, a: float, b: float, c: float, start: int) -> 
         real[number, start + k] = (
             real[number, INVERSE + k] * a + real[number, INVERSE + 3 + k] * b + real[number, INVERSE + 6 + k] * c
         )
+
+
+@inlined
+def _normal(
+    pose: F32,
+    row: int,
+    i: int,
+    j: int,
+    sign: float,
+    normals: F32,
+    a: int,
+    b: int,
+    c: int,
+    flat: bool,
+    number: int,
+    at: int,
+    plane: int,
+    real: F64,
+) -> None:
+    """One coordinate of a triangle's normals: a number at `at` if it is flat, else a plane at `plane`.
+
+    Normals go through the cofactor matrix, which is right under any scale and defined without volume. Its row is the
+    cross product of the pose's two other rows, i and j.
+    """
+    x = sign * (np.float64(pose[row, i, 1]) * pose[row, j, 2] - np.float64(pose[row, i, 2]) * pose[row, j, 1])
+    y = sign * (np.float64(pose[row, i, 2]) * pose[row, j, 0] - np.float64(pose[row, i, 0]) * pose[row, j, 2])
+    z = sign * (np.float64(pose[row, i, 0]) * pose[row, j, 1] - np.float64(pose[row, i, 1]) * pose[row, j, 0])
+    na = x * normals[a, 0] + y * normals[a, 1] + z * normals[a, 2]
+    if flat:
+        real[number, at] = na
+    else:
+        nb = x * normals[b, 0] + y * normals[b, 1] + z * normals[b, 2]
+        nc = x * normals[c, 0] + y * normals[c, 1] + z * normals[c, 2]
+        _plane(real, number, na, nb, nc, plane)
