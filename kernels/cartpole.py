@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.chance import uniform
 from worldloom.kernels.compiling import inlined, kernel
-from worldloom.kernels.tables import F32, F64, I64, U8
+from worldloom.kernels.tables import F32, F64, I64
 
 CART_KG = 1.0
 POLE_KG = 0.1
@@ -74,7 +74,7 @@ def step_cartpole(
     motion: F64,
     aim: F64,
     reward: F32,
-    ended: U8,
+    ended: NDArray[np.bool_],
 ) -> None:
     """Advance lanes by `substeps` steps of `step_s` seconds each under one force [n] in -1..1.
 

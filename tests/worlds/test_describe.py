@@ -1,0 +1,106 @@
+"""A description says everything a family says, in plain data."""
+
+import json
+
+import pytest
+
+from tests.worlds.toy import Toy
+from worldloom.kernels.tables import OUTPUTS
+from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.scene import Scene
+from worldloom.render.views import make_views, output_bits
+from worldloom.worlds.describe import describe, range_in_words, type_in_words, value_in_words
+from worldloom.worlds.pool import Pool
+from worldloom.worlds.settings import SettingError
+
+
+def test_everything_is_said() -> None:
+    described = describe(Toy)
+    assert described["family"] == "toy"
+    assert described["text"] == "Counts its steps."
+    assert (described["agents"], described["max_steps"]) == (1, 4)
+    assert described["settings"][0] == {
+        "name": "agents",
+        "type": "int",
+        "default": 1,
+        "value": 1,
+        "minimum": 1,
+        "maximum": 4,
+        "choices": [],
+        "text": "How many count.",
+    }
+    assert [one["name"] for one in described["settings"]] == ["agents", "longest", "max_steps", "pace", "color"]
+    assert described["settings"][4]["choices"] == ["red", "blue"]
+    assert described["actions"] == [
+        {
+            "name": "push",
+            "dtype": "float32",
+            "shape": [2],
+            "minimum": -1.0,
+            "maximum": 1.0,
+            "text": "Added up to the reward.",
+        }
+    ]
+    assert {one["name"]: one["hidden"] for one in described["observations"]} == {"count": False, "end": True}
+    assert [one["name"] for one in described["every_world"]] == ["reward", "discount", "step_type"]
+    assert described["labels"] == [{"label": 0, "text": "sky"}, {"label": 1, "text": "box"}]
+    assert [camera["name"] for camera in described["cameras"]] == ["eye", "top"]
+    names = [one["name"] for camera in described["cameras"] for one in camera["outputs"]]
+    assert names == [f"{camera}.{output}" for camera in ("eye", "top") for output in OUTPUTS]
+
+
+def test_it_is_ready_for_json() -> None:
+    described = describe(Toy, {"agents": 3})
+    assert json.loads(json.dumps(described, allow_nan=False)) == described
+
+
+def test_it_follows_the_settings() -> None:
+    described = describe(Toy, {"agents": 3, "longest": 12, "max_steps": 77})
+    assert (described["agents"], described["max_steps"]) == (3, 77)
+    assert [one["value"] for one in described["settings"]] == [3, 12, 77, 1.0, "red"]
+    assert [one["default"] for one in described["settings"]] == [1, 6, 4, 1.0, "red"]
+    assert described["observations"][1]["maximum"] == 12
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(SettingError, match="setting 'agents' is 5: expected an integer from 1 to 4"):
+        describe(Toy, {"agents": 5})
+
+
+def test_pictures_are_as_described() -> None:
+    sides = {"height": 5, "width": 7}
+    views = make_views(Scene(AssetLibrary(texture_size=8)).add(1, 0), **sides, outputs=output_bits(OUTPUTS))
+    offsets, size_bytes = lay_out(views)
+    for one in describe(Toy)["cameras"][0]["outputs"]:
+        made = picture(make_arena(size_bytes), views, offsets, 0, one["name"].removeprefix("eye."))
+        assert made.dtype == one["dtype"]
+        assert list(made.shape) == [sides.get(side, side) for side in one["shape"]]
+
+
+def test_what_every_world_has_is_as_described() -> None:
+    assets = AssetLibrary(texture_size=8)
+    pool = Pool(Toy({}, assets), Scene(assets))
+    for one in describe(Toy)["every_world"]:
+        assert getattr(pool, one["name"]).dtype == one["dtype"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "choices", "words"),
+    [
+        (1, 1_000_000, [], "1 to 1000000"),
+        (-1.0, 0.5, [], "-1 to 0.5"),
+        (0, None, [], "0 or more"),
+        (None, 2.5, [], "2.5 or less"),
+        (None, None, [], ""),
+        (None, None, ["fixed", "random"], "fixed or random"),
+    ],
+)
+def test_ranges_in_words(low: float | None, high: float | None, choices: list[str], words: str) -> None:
+    assert range_in_words({"minimum": low, "maximum": high, "choices": choices}) == words
+
+
+def test_types_and_values_in_words() -> None:
+    assert type_in_words({"dtype": "float32", "shape": [2, 3]}) == "float32 [2, 3]"
+    assert type_in_words({"dtype": "uint8", "shape": []}) == "uint8 []"
+    assert [value_in_words(value) for value in (True, False, 3, 0.25, "red")] == ["true", "false", "3", "0.25", "red"]
