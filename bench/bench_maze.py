@@ -1,0 +1,97 @@
+"""What mazes cost: steps, new episodes, and bringing the scene up to date."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worldloom.bench.reporting import Report
+from worldloom.kernels.tables import I64
+from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.cpu import CPURenderer
+from worldloom.render.scene import Scene
+from worldloom.worlds.chance import lane_seeds, mix
+from worldloom.worlds.maze import Maze
+from worldloom.worlds.pool import Pool
+
+LANES = 4096
+STEPS = 20
+
+
+class Crowd:
+    """A pool of mazes with its first episodes begun, and random actions for some steps."""
+
+    def __init__(self, lanes: int = LANES, **settings: object) -> None:
+        assets = AssetLibrary()
+        self.pool = Pool(Maze(settings, assets), Scene(assets))
+        self.lanes: I64 = self.pool.add(lane_seeds(1, lanes))
+        rng = np.random.default_rng(0)
+        self.actions = [
+            {
+                spec.name: rng.uniform(-1, 1, (lanes, self.pool.family.agents, *spec.shape)).astype(np.float32)
+                for spec in self.pool.family.actions
+            }
+            for _ in range(STEPS)
+        ]
+        self.episodes = 0
+        self.step()
+
+    def step(self) -> None:
+        """Some steps of all lanes; episodes end and begin as they do."""
+        for actions in self.actions:
+            self.pool.step(self.lanes, actions)
+
+    def begin(self) -> None:
+        """Another maze in every lane."""
+        self.episodes += 1
+        self.pool.family.reset(self.pool.state, self.lanes, mix(self.pool.seed[self.lanes], self.episodes))
+
+    def dress(self) -> None:
+        """Bring the scene up to date."""
+        self.pool.family.dress(self.pool.state, self.lanes, self.pool.scene, self.pool.scene_lane[self.lanes])
+
+
+@pytest.mark.parametrize("settings", [{}, {"agents": 8, "goals": 8}, {"size": 31}, {"speed": 10.0}])
+def bench_steps(report: Report, settings: dict[str, Any]) -> None:
+    # A short time limit, so that episodes end and begin while they are measured.
+    crowd = Crowd(max_steps=100, **settings)
+    rate = LANES * STEPS / report.seconds(crowd.step)
+    said = "".join(f", {name} {value}" for name, value in settings.items())
+    target = "" if settings else "≥ 500,000 lane-steps/s"
+    report.row(
+        f"maze, {LANES} lanes without pictures{said}",
+        f"{rate:,.0f} lane-steps/s",
+        target,
+        rate >= 500_000 or bool(settings),
+    )
+
+
+@pytest.mark.parametrize(("size", "target"), [(9, "< 50 µs"), (31, "")])
+def bench_new_episodes(report: Report, size: int, target: str) -> None:
+    crowd = Crowd(1024, size=size)
+    each_us = 1e6 * report.seconds(crowd.begin) / 1024
+    report.row(f"maze, a new maze of size {size}", f"{each_us:.1f} µs", target, each_us < 50 or not target)
+
+
+def bench_dressing(report: Report) -> None:
+    crowd = Crowd(1024)
+
+    def anew() -> None:
+        crowd.begin()
+        crowd.dress()
+
+    ratio = report.ratio(anew, crowd.dress)
+    report.row("maze, making and dressing a new maze against one that is there", f"{ratio:.1f} ×")
+
+
+@pytest.mark.parametrize("camera", ["eye", "map"])
+def bench_pictures(report: Report, cpu: CPURenderer, camera: str) -> None:
+    crowd = Crowd(512)
+
+    def draw() -> None:
+        views = crowd.pool.views(crowd.lanes, camera)
+        offsets, size_bytes = lay_out(views)
+        cpu.draw(crowd.pool.scene, views, make_arena(size_bytes), offsets)
+
+    report.row(f"maze, cpu, 512 pictures of 64² by {camera}", f"{512 / report.seconds(draw, rounds=5):,.0f} views/s")

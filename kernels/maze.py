@@ -1,0 +1,158 @@
+"""The maze's tables, and how an episode of it begins: corridors, loops, and places for agents and goals.
+
+A maze is a square grid of blocks of one metre, `walls[y, x]`, the south-west corner of block (0, 0) at the origin, x to
+the east and y to the north. Blocks with two odd numbers are cells and always open, blocks with two even ones are
+posts and always wall, and the others are passages between cells: so all corridors are one block wide, and two walls
+never touch at a corner alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worldloom.kernels.chance import integer, mix
+from worldloom.kernels.compiling import called, kernel
+from worldloom.kernels.tables import F64, I32, I64, U8
+
+OPEN, WALL = np.uint8(0), np.uint8(1)
+_CARVING, _PLACING, _LOOKS = 0, 1, 2
+"""Streams of chance: so that more goals do not make another maze."""
+_NEST = 0.25
+"""Metres from a block's middle to the four places in it, where blocks are too few for everything to have its own."""
+
+
+class MazeTable(NamedTuple):
+    """The state of the mazes: L lanes, A agents, G goals."""
+
+    walls: U8  # [L, size, size] by y, then x
+    position: F64  # [L, A, 2] metres
+    heading: F64  # [L, A] radians from east to north, 0..2π
+    facing: F64  # [L, A, 2] cosine and sine of the heading
+    goal_position: F64  # [L, G, 2]
+    goal_color: U8  # [L, G]
+    goal_taken: U8  # [L, G]
+    goals_left: I32  # [L]
+    look: NDArray[np.uint64]  # [L] the seed of textures and lights
+    dressed: U8  # [L] 1: the walls of this episode are in the scene
+
+
+@kernel
+def begin_mazes(
+    maze: MazeTable, lanes: I64, seeds: NDArray[np.uint64], loops: int, goal_colors: int, scratch: I32
+) -> None:
+    """A new maze in each lane, with `loops` more passages than needed; `scratch` has room for a number a block."""
+    for k in range(lanes.size):
+        lane = lanes[k]
+        _carve(maze.walls, lane, mix(seeds[k], _CARVING), loops, scratch)
+        _place(maze, lane, mix(seeds[k], _PLACING), goal_colors, scratch)
+        maze.look[lane] = mix(seeds[k], _LOOKS)
+        maze.dressed[lane] = 0
+
+
+@called
+def _carve(walls: U8, lane: int, seed: np.uint64, loops: int, stack: I32) -> None:
+    """Corridors that reach every cell: a walk that goes where it has not been, and back when it cannot; then loops."""
+    size = walls.shape[1]
+    cells = size // 2
+    walls[lane, :, :] = WALL
+    draws = 1
+    depth = 0
+    stack[0] = integer(seed, 0, cells * cells)
+    walls[lane, 2 * (stack[0] // cells) + 1, 2 * (stack[0] % cells) + 1] = OPEN
+    while depth >= 0:
+        y, x = 2 * (stack[depth] // cells) + 1, 2 * (stack[depth] % cells) + 1
+        ways = 0
+        for way in range(4):
+            to_x, to_y = x + 2 * _east(way), y + 2 * _north(way)
+            ways += 0 < to_x < size and 0 < to_y < size and walls[lane, to_y, to_x] == WALL
+        if ways == 0:
+            depth -= 1
+            continue
+        chosen = integer(seed, draws, ways)
+        draws += 1
+        for way in range(4):
+            to_x, to_y = x + 2 * _east(way), y + 2 * _north(way)
+            if 0 < to_x < size and 0 < to_y < size and walls[lane, to_y, to_x] == WALL:
+                if chosen == 0:
+                    walls[lane, y + _north(way), x + _east(way)] = OPEN
+                    walls[lane, to_y, to_x] = OPEN
+                    depth += 1
+                    stack[depth] = to_y // 2 * cells + to_x // 2
+                    break
+                chosen -= 1
+    passages = 2 * cells * (cells - 1)
+    for _ in range(loops):
+        passage = integer(seed, draws, passages)
+        draws += 1
+        y, x = _passage(passage, cells)
+        while walls[lane, y, x] == OPEN:
+            passage = (passage + 1) % passages
+            y, x = _passage(passage, cells)
+        walls[lane, y, x] = OPEN
+
+
+@called
+def _place(maze: MazeTable, lane: int, seed: np.uint64, goal_colors: int, spots: I32) -> None:
+    """Agents and goals on open blocks, no two on the same; four to a block if they are more than the blocks."""
+    walls, size = maze.walls, maze.walls.shape[1]
+    agents, goals = maze.heading.shape[1], maze.goal_taken.shape[1]
+    blocks = 0
+    for block in range(size * size):
+        if walls[lane, block // size, block % size] == OPEN:
+            spots[blocks] = block
+            blocks += 1
+    nests = 1 if agents + goals <= blocks else 4
+    taken = 0
+    draws = 0
+    for thing in range(agents + goals):
+        # The first `taken` entries are used up. A block of four nests is used up when the fourth is.
+        chosen = taken + integer(seed, draws, blocks - taken)
+        block = spots[chosen] % (size * size)
+        nest = spots[chosen] // (size * size)
+        spots[chosen] += size * size
+        if nest + 1 == nests:
+            spots[chosen] = spots[taken]
+            taken += 1
+        y, x = block // size + 0.5, block % size + 0.5
+        if nests == 4:
+            x += _NEST if nest == 0 or nest == 3 else -_NEST
+            y += _NEST if nest == 0 or nest == 2 else -_NEST
+        if thing < agents:
+            maze.position[lane, thing, 0], maze.position[lane, thing, 1] = x, y
+            turn = integer(seed, draws + 1, 4)
+            while walls[lane, block // size + _north(turn), block % size + _east(turn)] == WALL:
+                turn = (turn + 1) % 4
+            maze.heading[lane, thing] = 0.5 * np.pi * turn
+            maze.facing[lane, thing, 0], maze.facing[lane, thing, 1] = _east(turn), _north(turn)
+        else:
+            goal = thing - agents
+            maze.goal_position[lane, goal, 0], maze.goal_position[lane, goal, 1] = x, y
+            maze.goal_taken[lane, goal] = 0
+        draws += 2
+    first = integer(seed, draws, goal_colors)
+    for goal in range(goals):
+        maze.goal_color[lane, goal] = (first + goal) % goal_colors
+    maze.goals_left[lane] = goals
+
+
+@called
+def _east(way: int) -> int:
+    """How far east one goes: ways 0..3 are east, north, west, south."""
+    return (way == 0) - (way == 2)
+
+
+@called
+def _north(way: int) -> int:
+    """How far north one goes."""
+    return (way == 1) - (way == 3)
+
+
+@called
+def _passage(number: int, cells: int) -> tuple[int, int]:
+    """The block (y, x) of a passage between two cells: first those that lead east, then those that lead north."""
+    east_ways = cells * (cells - 1)
+    if number < east_ways:
+        return 2 * (number // (cells - 1)) + 1, 2 * (number % (cells - 1)) + 2
+    number -= east_ways
+    return 2 * (number // cells) + 2, 2 * (number % cells) + 1

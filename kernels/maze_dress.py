@@ -1,0 +1,272 @@
+"""How a maze looks: the instance rows of its floor, walls, goals and agents, and the light it lies in.
+
+A lane's rows are: the floor; sides and tops of walls, each run of them as one rectangle; then what moves, by mesh: a
+disc below each goal and agent as its shadow, a ball for each goal and a visor for each agent, a body for each agent.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from worldloom.kernels.chance import integer, uniform
+from worldloom.kernels.compiling import called, inlined, kernel
+from worldloom.kernels.maze import MazeTable
+from worldloom.kernels.maze_step import RADIUS
+from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, InstanceTable, LaneTable
+
+FLOOR, WALL, GOAL, AGENT = 1, 2, 3, 4
+"""Labels."""
+WALL_HEIGHT = 1.0
+EYE_HEIGHT = 0.42
+"""Metres above the floor. The eye is inside its body and its visor: those are seen from outside alone."""
+_GOAL_RADIUS, _GOAL_HEIGHT = 0.2, 0.34
+_VISOR_AHEAD = 0.08
+_VISOR = (0.22, 0.28, 0.15)
+"""Its length, width and height; the eye lies within."""
+_SHADOW_HEIGHT = 0.004
+_GOAL_SHADOW, _AGENT_SHADOW = 0.36, 0.4
+"""Widths of the discs on the floor."""
+
+
+class MazeLooks(NamedTuple):
+    """What mazes are made of. Where there are several textures or lights, each maze has one of them by chance."""
+
+    face: int  # meshes: an upright square that faces -y, a ball, a disc, an agent's body
+    ball: int
+    disc: int
+    body: int
+    wall_textures: I32  # [n]
+    floor_textures: I32  # [n]
+    wall_colors: F32  # [n, 3]
+    top_colors: F32  # [n, 3] of the tops of walls of each colour
+    floor_colors: F32  # [n, 3]
+    floor_shades: F32  # [n, 3] of each floor texture where a shadow falls on it
+    lights: F32  # [n, 6, 3] to the sun; light of the sun, ambient from above, from below; sky at horizon, at zenith
+    goal_colors: F32  # [n, 3]
+    agent_colors: F32  # [n, 3]
+    visor_color: F32  # [1, 3]
+
+
+@kernel
+def dress_mazes(
+    maze: MazeTable,
+    lanes: I64,
+    scene_lanes: I32,
+    looks: MazeLooks,
+    random_lighting: bool,
+    instances: InstanceTable,
+    table: LaneTable,
+) -> None:
+    """Write the rows of these lanes: what moves always, the rest where it is not there yet.
+
+    A scene's lane is empty when a world gets it, so a floor says that the walls are there too.
+    """
+    for k in range(lanes.size):
+        lane, scene_lane = lanes[k], scene_lanes[k]
+        first = table.first_row[scene_lane]
+        after = first + table.row_count[scene_lane]
+        movers = after - 2 * maze.goal_taken.shape[1] - 3 * maze.heading.shape[1]
+        if maze.dressed[lane] == 0 or instances.mesh[first] == NO_MESH:
+            _light(looks, maze.look[lane], random_lighting, table, scene_lane)
+            row = _build(maze, lane, looks, instances, first)
+            for unused in range(row, movers):
+                instances.mesh[unused] = NO_MESH
+            maze.dressed[lane] = 1
+        _put_movers(maze, lane, looks, instances, movers)
+
+
+@called
+def _light(looks: MazeLooks, seed: np.uint64, random_lighting: bool, table: LaneTable, lane: int) -> None:
+    """The sun, the sky and the fog of a lane."""
+    choice = integer(seed, 0, len(looks.lights))
+    light = looks.lights[choice]
+    table.fog_range[lane, 0], table.fog_range[lane, 1] = 5.0, 36.0
+    for c in range(3):
+        table.light_direction[lane, c] = -light[0, c]
+        table.light_color[lane, c] = light[1, c]
+        table.ambient[lane, c] = light[2, c]
+        table.ambient_ground[lane, c] = light[3, c]
+        table.sky_horizon[lane, c] = table.fog_color[lane, c] = light[4, c]
+        table.sky_zenith[lane, c] = light[5, c]
+    if random_lighting:
+        bearing = 2.0 * np.pi * uniform(seed, 1)
+        strength = np.float32(0.85 + 0.3 * uniform(seed, 2))
+        table.light_direction[lane, 0] = np.cos(bearing)
+        table.light_direction[lane, 1] = np.sin(bearing)
+        table.light_direction[lane, 2] = -(0.7 + 0.8 * uniform(seed, 3))
+        table.fog_range[lane, 1] = 14.0 + 26.0 * uniform(seed, 4)
+        for c in range(3):
+            table.light_color[lane, c] *= strength
+
+
+@called
+def _build(maze: MazeTable, lane: int, looks: MazeLooks, instances: InstanceTable, first: int) -> int:
+    """Floor and walls, from row `first` on; the row after them."""
+    seed, size = maze.look[lane], maze.walls.shape[1]
+    wall_texture = looks.wall_textures[integer(seed, 8, len(looks.wall_textures))]
+    wall = integer(seed, 9, len(looks.wall_colors))
+    floor_texture, floor = _floor_of(looks, seed)
+    row = first
+    _put_level(instances, row, looks.face, 0.0, 0.0, size, size, 0.0)
+    _paint(instances, row, looks.floor_colors, floor, looks.floor_textures[floor_texture], FLOOR, size, size)
+    row += 1
+    for line in range(1, size):
+        row = _put_sides(maze, lane, line, False, looks, wall, wall_texture, instances, row)
+        row = _put_sides(maze, lane, line, True, looks, wall, wall_texture, instances, row)
+    for line in range(0, size, 2):
+        row = _put_tops(maze, lane, line, False, looks, wall, instances, row)
+        row = _put_tops(maze, lane, line, True, looks, wall, instances, row)
+    return row
+
+
+@inlined
+def _floor_of(looks: MazeLooks, seed: np.uint64) -> tuple[int, int]:
+    """Which of the textures and of the colours a floor has."""
+    return integer(seed, 10, len(looks.floor_textures)), integer(seed, 11, len(looks.floor_colors))
+
+
+@inlined
+def _wall_at(maze: MazeTable, lane: int, line: int, along: int, turned: bool) -> bool:
+    """Whether there is wall at a place of a line of blocks: a row of them, or a column if turned."""
+    return maze.walls[lane, along, line] != 0 if turned else maze.walls[lane, line, along] != 0
+
+
+@called
+def _put_sides(
+    maze: MazeTable,
+    lane: int,
+    line: int,
+    turned: bool,
+    looks: MazeLooks,
+    wall: int,
+    texture: int,
+    instances: InstanceTable,
+    row: int,
+) -> int:
+    """The sides of walls between a line of blocks and the one before, a rectangle for each run that faces one way."""
+    size = maze.walls.shape[1]
+    start, last = 0, 0
+    for along in range(size + 1):
+        side = 0
+        if along < size:
+            # 1: one looks at it from this line, -1: from the one before.
+            side = _wall_at(maze, lane, line - 1, along, turned) - _wall_at(maze, lane, line, along, turned)
+        if side == last:
+            continue
+        if last != 0:
+            length, middle = along - start, 0.5 * (along + start)
+            normal_x, normal_y = (last, 0) if turned else (0, last)
+            _put(instances, row, looks.face)
+            pose = instances.pose[row]
+            pose[0, 0], pose[1, 0] = -normal_y * length, normal_x * length
+            pose[0, 1], pose[1, 1] = -normal_x, -normal_y
+            pose[2, 2] = WALL_HEIGHT
+            pose[0, 3], pose[1, 3] = (line, middle) if turned else (middle, line)
+            pose[2, 3] = 0.5 * WALL_HEIGHT
+            _paint(instances, row, looks.wall_colors, wall, texture, WALL, length, 1.0)
+            row += 1
+        start, last = along, side
+    return row
+
+
+@called
+def _put_tops(
+    maze: MazeTable,
+    lane: int,
+    line: int,
+    turned: bool,
+    looks: MazeLooks,
+    wall: int,
+    instances: InstanceTable,
+    row: int,
+) -> int:
+    """The tops of the walls on a line of posts, a rectangle for each run; they overlap those of the lines across.
+
+    A post by itself is left to the rows of blocks.
+    """
+    size = maze.walls.shape[1]
+    start = 0
+    for along in range(size + 1):
+        if along < size and _wall_at(maze, lane, line, along, turned):
+            continue
+        length = along - start
+        if length > 1 or (length == 1 and not turned):
+            x, y = (line, start) if turned else (start, line)
+            east, north = (1, length) if turned else (length, 1)
+            _put_level(instances, row, looks.face, x, y, east, north, WALL_HEIGHT)
+            _paint(instances, row, looks.top_colors, wall, NO_TEXTURE, WALL, 1.0, 1.0)
+            row += 1
+        start = along + 1
+    return row
+
+
+@called
+def _put_movers(maze: MazeTable, lane: int, looks: MazeLooks, instances: InstanceTable, row: int) -> None:
+    """Goals and agents, from row `row` on."""
+    goals, agents = maze.goal_taken.shape[1], maze.heading.shape[1]
+    shadow, ball, body = row, row + goals + agents, row + 2 * (goals + agents)
+    texture, floor = _floor_of(looks, maze.look[lane])
+    for thing in range(goals + agents):
+        _paint(instances, shadow + thing, looks.floor_colors, floor, NO_TEXTURE, FLOOR, 1.0, 1.0)
+        for c in range(3):
+            instances.color[shadow + thing, c] *= looks.floor_shades[texture, c]
+    for goal in range(goals):
+        there = maze.goal_taken[lane, goal] == 0
+        x, y = maze.goal_position[lane, goal, 0], maze.goal_position[lane, goal, 1]
+        _put_round(instances, shadow + goal, looks.disc if there else NO_MESH, x, y, _SHADOW_HEIGHT, _GOAL_SHADOW)
+        _put_round(instances, ball + goal, looks.ball if there else NO_MESH, x, y, _GOAL_HEIGHT, 2.0 * _GOAL_RADIUS)
+        _paint(instances, ball + goal, looks.goal_colors, maze.goal_color[lane, goal], NO_TEXTURE, GOAL, 1.0, 1.0)
+    for agent in range(agents):
+        x, y = maze.position[lane, agent, 0], maze.position[lane, agent, 1]
+        east, north = maze.facing[lane, agent, 0], maze.facing[lane, agent, 1]
+        visor = ball + goals + agent
+        _put_round(instances, shadow + goals + agent, looks.disc, x, y, _SHADOW_HEIGHT, _AGENT_SHADOW)
+        _put_round(instances, body + agent, looks.body, x, y, 0.0, 2.0 * RADIUS)
+        _paint(instances, body + agent, looks.agent_colors, agent, NO_TEXTURE, AGENT, 1.0, 1.0)
+        _put(instances, visor, looks.ball)
+        pose = instances.pose[visor]
+        pose[0, 0], pose[1, 0] = east * _VISOR[0], north * _VISOR[0]
+        pose[0, 1], pose[1, 1] = -north * _VISOR[1], east * _VISOR[1]
+        pose[2, 2] = _VISOR[2]
+        pose[0, 3], pose[1, 3], pose[2, 3] = x + _VISOR_AHEAD * east, y + _VISOR_AHEAD * north, EYE_HEIGHT
+        _paint(instances, visor, looks.visor_color, 0, NO_TEXTURE, AGENT, 1.0, 1.0)
+
+
+@inlined
+def _put(instances: InstanceTable, row: int, mesh: int) -> None:
+    """A mesh in a row, its pose all 0."""
+    instances.mesh[row] = mesh
+    for i in range(3):
+        for j in range(4):
+            instances.pose[row, i, j] = 0.0
+
+
+@inlined
+def _put_round(instances: InstanceTable, row: int, mesh: int, x: float, y: float, z: float, width: float) -> None:
+    """Something that has no front."""
+    _put(instances, row, mesh)
+    pose = instances.pose[row]
+    pose[0, 0] = pose[1, 1] = pose[2, 2] = width
+    pose[0, 3], pose[1, 3], pose[2, 3] = x, y, z
+
+
+@inlined
+def _put_level(
+    instances: InstanceTable, row: int, mesh: int, x: float, y: float, east: float, north: float, z: float
+) -> None:
+    """A level rectangle that faces up, from its south-west corner."""
+    _put(instances, row, mesh)
+    pose = instances.pose[row]
+    pose[0, 0], pose[1, 2], pose[2, 1] = east, north, -1.0
+    pose[0, 3], pose[1, 3], pose[2, 3] = x + 0.5 * east, y + 0.5 * north, z
+
+
+@inlined
+def _paint(
+    instances: InstanceTable, row: int, colors: F32, color: int, texture: int, label: int, u: float, v: float
+) -> None:
+    for c in range(3):
+        instances.color[row, c] = colors[color, c]
+    instances.texture[row] = texture
+    instances.uv_scale[row, 0], instances.uv_scale[row, 1] = u, v
+    instances.label[row] = label
