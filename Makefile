@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 LINKS := build/typing/worldloom
 ROOMS := $(patsubst %/py.typed,%,$(wildcard */py.typed))
 
-.PHONY: help setup demo test check bench clean gl links
+.PHONY: help setup demo test check bench docs clean gl links
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ check: $(INSTALLED) links ## formatting, lint, types, and which room imports whi
 
 bench: setup ## run the benchmarks
 	@$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only
+
+docs: $(INSTALLED) ## write docs/worlds.md and its pictures anew
+	@$(BIN)/python -m scripts.worlds_page
 
 clean: ## remove all that was made here, .venv included
 	rm -rf .venv build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks

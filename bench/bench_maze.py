@@ -45,7 +45,7 @@ class Crowd:
     def begin(self) -> None:
         """Another maze in every lane."""
         self.episodes += 1
-        self.pool.family.reset(self.pool.state, self.lanes, mix(self.pool.seed[self.lanes], self.episodes))
+        self.pool.family.reset(self.pool.state, self.lanes, mix(self.pool.state.lane_seed[self.lanes], self.episodes))
 
     def dress(self) -> None:
         """Bring the scene up to date."""

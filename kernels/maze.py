@@ -39,14 +39,23 @@ class MazeTable(NamedTuple):
 
 @kernel
 def begin_mazes(
-    maze: MazeTable, lanes: I64, seeds: NDArray[np.uint64], loops: int, goal_colors: int, scratch: I32
+    maze: MazeTable,
+    lanes: I64,
+    seeds: NDArray[np.uint64],
+    lane_seeds: NDArray[np.uint64],
+    loops: int,
+    goal_colors: int,
+    scratch: I32,
 ) -> None:
-    """A new maze in each lane, with `loops` more passages than needed; `scratch` has room for a number a block."""
+    """A new maze in each lane, with `loops` more passages than needed; `scratch` has room for a number a block.
+
+    The maze is by the episode's seed, its look by the lane's, which stays.
+    """
     for k in range(lanes.size):
         lane = lanes[k]
         _carve(maze.walls, lane, mix(seeds[k], _CARVING), loops, scratch)
         _place(maze, lane, mix(seeds[k], _PLACING), goal_colors, scratch)
-        maze.look[lane] = mix(seeds[k], _LOOKS)
+        maze.look[lane] = mix(lane_seeds[k], _LOOKS)
         maze.dressed[lane] = 0
 
 

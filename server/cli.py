@@ -1,7 +1,8 @@
 """The command line: `worldloom COMMAND`. Each command is a module that is imported only when it is asked for.
 
-A command module has `add_arguments(parser)` and `run(args)`, which returns the exit code. Exit codes: 0 all is well,
-1 it failed, 2 the command line was wrong, 130 interrupted.
+A command module has `add_arguments(parser)` and `run(args)`, which returns the exit code. A list of words at the end of
+a command line is called `more_words`. Exit codes: 0 all is well, 1 it failed, 2 the command line was wrong, 130
+interrupted.
 """
 
 import argparse
@@ -23,9 +24,18 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "worlds": Command("worldloom.server.worlds_command", "list the families of worlds"),
+    "describe": Command("worldloom.server.describe_command", "say all about a family of worlds"),
     "demo": Command("worldloom.server.demo", "draw many worlds at once, measure it, and save a picture of them"),
     "doctor": Command("worldloom.server.doctor", "say which renderer this machine gets, why, and what to install"),
 }
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Says the defaults of options that have one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
 
 
 class CommandModule(Protocol):
@@ -49,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _make_parser(chosen=next((word for word in words if not word.startswith("-")), None))
-    args = parser.parse_args(words)
+    args = _parse(parser, words)
     if args.command is None:
         parser.print_help()
         return EXIT_OK
@@ -81,11 +91,22 @@ def _make_parser(chosen: str | None) -> argparse.ArgumentParser:
             name,
             help=command.summary,
             description=command.summary[0].upper() + command.summary[1:] + ".",
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_Help,
         )
         if name == chosen:
             _load(name).add_arguments(subparser)
     return parser
+
+
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """As the parser does; words of a command's list may also stand after options, which argparse has trouble with."""
+    args, left = parser.parse_known_args(words)
+    more_words: list[str] | None = getattr(args, "more_words", None)
+    if left and (more_words is None or any(word.startswith("-") for word in left)):
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
+    if more_words is not None:
+        more_words += left
+    return args
 
 
 def _load(name: str) -> CommandModule:

@@ -3,11 +3,14 @@
 import os
 import re
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from worldloom.server import cli
+from worldloom.worlds import registry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,7 +36,7 @@ PYTHON = [
     for line, code in blocks(page, "python")
 ]
 COMMANDS = [
-    words
+    pytest.param(page, words, id=" ".join(words))
     for page in PAGES
     for _, code in blocks(page, "sh", "console")
     for line in code.splitlines()
@@ -41,15 +44,29 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("page", "line", "code"), PYTHON)
-def test_python_code_runs(page: Path, line: int, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a reader of the page works: code that begins with a file's name is saved there, and can be imported."""
+    files = [code for _, code in blocks(page, "python") if re.match(r"# \w+\.py\n", code)]
+    for code in files:
+        (tmp_path / code.partition("\n")[0].removeprefix("# ")).write_text(code)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(registry, "_registry", registry.Registry(registry.installed_offers))
+    yield tmp_path
+    for file in tmp_path.glob("*.py"):
+        sys.modules.pop(file.stem, None)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("page", "line", "code"), PYTHON)
+def test_python_code_runs(page: Path, line: int, code: str) -> None:
     exec(compile("\n" * (line - 1) + code, page, "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_commands_run(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("page", "words"), COMMANDS)
+def test_commands_run(page: Path, words: list[str]) -> None:
     if "gl" in words and os.environ.get("WORLDLOOM_SKIP_GL") == "1":
         pytest.skip("WORLDLOOM_SKIP_GL=1")
     assert cli.main([*words[1:], *(SMALL if words[1] == "demo" else ())]) == 0
@@ -57,7 +74,7 @@ def test_commands_run(words: list[str], tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_readme_shows_code_and_commands() -> None:
     assert any(page.values[0] == ROOT / "README.md" for page in PYTHON)
-    assert {words[1] for words in COMMANDS} == set(cli.COMMANDS)
+    assert {str(command.id).split()[1] for command in COMMANDS} == set(cli.COMMANDS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -99,3 +99,9 @@ def test_every_module_imports_from_the_wheel_alone(fresh_python: Path, tmp_path:
 def test_the_command_comes_with_it(fresh_python: Path, tmp_path: Path) -> None:
     version = run(fresh_python.with_name("worldloom"), "--version", cwd=tmp_path)
     assert version == f"worldloom {PYPROJECT['project']['version']}\n"
+
+
+def test_the_families_come_with_it(fresh_python: Path, tmp_path: Path) -> None:
+    found = json.loads(run(fresh_python.with_name("worldloom"), "worlds", "--json", cwd=tmp_path))
+    assert {one["family"] for one in found} >= set(PYPROJECT["project"]["entry-points"]["worldloom.families"])
+    assert [one["problem"] for one in found if one["problem"]] == []

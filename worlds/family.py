@@ -59,10 +59,13 @@ class Outcome(NamedTuple):
 
 
 class State:
-    """A family's arrays, a row for each lane; `state.name` is the array of the field of that name."""
+    """A family's arrays, a row for each lane; `state.name` is the array of the field of that name.
+
+    `state.lane_seed` is there always: the lane's own seed, the same in all its episodes.
+    """
 
     def __init__(self, fields: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
-        self.fields = dict(fields)
+        self.fields = {**fields, "lane_seed": ("uint64", ())}
         for name, (dtype, shape) in self.fields.items():
             setattr(self, name, np.zeros((0, *shape), dtype))
 
@@ -73,6 +76,12 @@ class State:
             grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
             grown[: len(array)] = array
             setattr(self, name, grown)
+
+    def begin(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
+        """Lanes that are taken: nothing is left of whoever had them before."""
+        for name in self.fields:
+            getattr(self, name)[lanes] = 0
+        self.lane_seed[lanes] = seeds
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"no state field {name!r}: expected one of {', '.join(self.fields)}")

@@ -48,13 +48,13 @@ class Maze(Family):
         Setting(
             "textures",
             "fixed",
-            "Walls and floor: the same always, or by chance each episode.",
+            "Walls and floor: the same always, or by chance for each world.",
             choices=("fixed", "random"),
         ),
         Setting(
             "lighting",
             "fixed",
-            "Sun, sky and fog: the same always, or by chance each episode.",
+            "Sun, sky and fog: the same always, or by chance for each world.",
             choices=("fixed", "random"),
         ),
     )
@@ -123,7 +123,7 @@ class Maze(Family):
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """Another maze, agents and goals anywhere in it."""
         scratch = np.empty(self.size * self.size, np.int32)
-        begin_mazes(_table(state), lanes, seeds, self._loops, len(GOAL_COLORS), scratch)
+        begin_mazes(_table(state), lanes, seeds, state.lane_seed[lanes], self._loops, len(GOAL_COLORS), scratch)
 
     def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
         """Each agent turns, then goes; a goal is worth 1 to whoever takes it."""

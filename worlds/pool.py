@@ -20,6 +20,12 @@ RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
 FIRST, MID, LAST = 0, 1, 2
 """What `step_type` says of a lane's last step."""
 
+_COLUMNS = (
+    *("scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"),
+    *("_in_use", "_mark", "_free"),
+)
+"""Arrays with a row for each lane."""
+
 
 class Pool:
     """Lanes of one family. Every array has a row for each lane; rows of lanes that are not in use mean nothing."""
@@ -28,7 +34,6 @@ class Pool:
         self.family = family
         self.scene = scene
         self.state = State(family.fields())
-        self.seed: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self.scene_lane: I32 = np.zeros(0, np.int32)
         self.status: U8 = np.zeros(0, np.uint8)
         self.step_type: U8 = np.zeros(0, np.uint8)
@@ -36,25 +41,31 @@ class Pool:
         self.steps: I64 = np.zeros(0, np.int64)
         self.reward: F32 = np.zeros((0, family.agents), np.float32)
         self.discount: F32 = np.zeros(0, np.float32)
-        self._free: list[int] = []
+        self._in_use: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._mark: I64 = np.zeros(0, np.int64)  # to find lanes named twice, without sorting them
+        self._free: I64 = np.zeros(0, np.int64)  # a stack of freed lanes, as long as there is room for lanes
+        self._free_count = 0
         self._used = 0
 
     @property
     def capacity(self) -> int:
         """Lanes there is room for."""
-        return len(self.seed)
+        return len(self.status)
 
     def add(self, seeds: NDArray[np.uint64]) -> I64:
         """Take a lane for each seed. Their first step begins their first episode."""
         count = len(seeds)
-        reused = self._free[max(0, len(self._free) - count) :]
-        del self._free[max(0, len(self._free) - count) :]
-        fresh = count - len(reused)
+        reused = min(count, self._free_count)
+        fresh = count - reused
         if self._used + fresh > self.capacity:
             self._grow(max(self._used + fresh, 2 * self.capacity))
-        lanes = np.array([*reused, *range(self._used, self._used + fresh)], np.int64)
+        lanes = np.empty(count, np.int64)
+        lanes[:reused] = self._free[self._free_count - reused : self._free_count]
+        lanes[reused:] = np.arange(self._used, self._used + fresh)
+        self._free_count -= reused
         self._used += fresh
-        self.seed[lanes] = seeds
+        self._in_use[lanes] = True
+        self.state.begin(lanes, seeds)
         self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane)
         self.status[lanes] = INTERRUPTED
         self.step_type[lanes] = LAST
@@ -65,15 +76,19 @@ class Pool:
         return lanes
 
     def free(self, lanes: I64) -> None:
-        """Give lanes back."""
+        """Give lanes back. Lanes that are not in use, or named twice, are refused before anything is freed."""
+        self._check(lanes)
         self.scene.free(self.scene_lane[lanes])
-        self._free.extend(np.asarray(lanes).tolist())
+        self._in_use[lanes] = False
+        self._free[self._free_count : self._free_count + len(lanes)] = lanes
+        self._free_count += len(lanes)
 
     def step(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
         """One step of each lane: those whose episode is running advance, the others begin one and ignore their action.
 
         `actions[name]` is [n, agents, *shape]. Reward, discount, step_type and status are there afterwards.
         """
+        self._check(lanes)
         running = self.status[lanes] == RUNNING
         if not running.all():
             self._begin(lanes[~running])
@@ -86,6 +101,7 @@ class Pool:
 
     def interrupt(self, lanes: I64) -> None:
         """End the episodes of these lanes; their next step begins another."""
+        self._check(lanes)
         self.status[lanes] = INTERRUPTED
 
     def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
@@ -105,25 +121,33 @@ class Pool:
     ) -> ViewTable:
         """Views of these lanes through a camera, and their instance rows brought up to date."""
         scene_lanes = self.scene_lane[lanes]
+        views = make_views(scene_lanes, width=width, height=height, outputs=outputs, samples=samples)
+        if not len(lanes):
+            return views
         self.family.dress(self.state, lanes, self.scene, scene_lanes)
         place = self.family.look(self.state, lanes, camera, agent)
-        views = make_views(
-            scene_lanes,
-            camera=place.pose,
-            near=place.near,
-            far=place.far,
-            width=width,
-            height=height,
-            outputs=outputs,
-            samples=samples,
-        )
+        views.camera[:] = place.pose
+        views.near[:], views.far[:] = place.near, place.far
         views.half_height[:] = place.half_height
         views.orthographic[:] = place.orthographic
         return views
 
+    def _check(self, lanes: I64) -> None:
+        """Raise ValueError unless every lane is in use and named once; some 25 µs for 4096 of them."""
+        if not len(lanes):
+            return
+        if lanes.min() < 0 or lanes.max() >= self.capacity or not self._in_use[lanes].all():
+            wrong = next(lane for lane in lanes.tolist() if not 0 <= lane < self.capacity or not self._in_use[lane])
+            raise ValueError(f"lane {wrong} of {self.family.name}: expected a lane that is in use")
+        places = np.arange(len(lanes))
+        self._mark[lanes] = places
+        twice = self._mark[lanes] != places
+        if twice.any():
+            raise ValueError(f"lane {lanes[np.argmax(twice)]} of {self.family.name} is named twice: expected it once")
+
     def _begin(self, lanes: I64) -> None:
         self.episode[lanes] += 1
-        self.family.reset(self.state, lanes, mix(self.seed[lanes], self.episode[lanes].astype(np.uint64)))
+        self.family.reset(self.state, lanes, mix(self.state.lane_seed[lanes], self.episode[lanes].astype(np.uint64)))
         self.steps[lanes] = 0
         self.reward[lanes] = 0.0
         self.discount[lanes] = 1.0
@@ -141,7 +165,7 @@ class Pool:
 
     def _grow(self, capacity: int) -> None:
         self.state.grow(capacity)
-        for name in ("seed", "scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"):
+        for name in _COLUMNS:
             array = getattr(self, name)
             grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
             grown[: len(array)] = array

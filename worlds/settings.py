@@ -39,16 +39,16 @@ class Setting:
             return f"one of {', '.join(self.choices)}"
         words = _KINDS[type(self.default)]
         if self.minimum is not None and self.maximum is not None:
-            return f"{words} from {self.minimum:g} to {self.maximum:g}"
+            return f"{words} from {plain(self.minimum)} to {plain(self.maximum)}"
         if self.minimum is not None:
-            return f"{words} of {self.minimum:g} or more"
-        return f"{words} of {self.maximum:g} or less" if self.maximum is not None else words
+            return f"{words} of {plain(self.minimum)} or more"
+        return f"{words} of {plain(self.maximum)} or less" if self.maximum is not None else words
 
     def take(self, given: object) -> Value:
         """The given value in this setting's type: integers from any integer, numbers from any number."""
         value: Any = given.item() if isinstance(given, np.generic | np.ndarray) and np.size(given) == 1 else given
         wanted: Any = type(self.default)
-        if wanted is float and type(value) is int:
+        if wanted is float and type(value) is int and abs(value) < 2**1023:
             value = float(value)
         fits = (
             type(value) is wanted
@@ -62,6 +62,23 @@ class Setting:
         taken: Value = wanted(value)
         return taken
 
+    def read(self, text: str) -> Value:
+        """The value that a text stands for, as it is written on a command line."""
+        value: object = text
+        try:
+            if type(self.default) is bool:
+                value = {"true": True, "false": False}.get(text.lower(), text)
+            elif type(self.default) is not str:
+                value = type(self.default)(text)
+        except ValueError:
+            pass  # the text itself is no number, and is refused as such
+        return self.take(value)
+
+
+def plain(number: float) -> str:
+    """A number as people write it: integers in full."""
+    return str(number) if isinstance(number, int) else f"{number:g}"
+
 
 def take_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict[str, Value]:
     """Every setting of the table, with the given value or its default."""
@@ -72,3 +89,22 @@ def take_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
             raise SettingError(f"unknown setting {name!r}{hint}: expected some of {', '.join(known) or 'none'}")
     return {name: setting.take(given.get(name, setting.default)) for name, setting in known.items()}
+
+
+def read_settings(table: Sequence[Setting], words: Sequence[str]) -> dict[str, Value]:
+    """The settings that words such as `size=9` give; none of the others."""
+    known = {setting.name: setting for setting in table}
+    given: dict[str, object] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise SettingError(f"setting {word!r}: expected NAME=VALUE, such as {_example(table)}")
+        if name in given:
+            raise SettingError(f"setting {name!r} is given twice: expected it once")
+        given[name] = known[name].read(text) if name in known else text
+    taken = take_settings(table, given)  # speaks up for names that are not there
+    return {name: taken[name] for name in given}
+
+
+def _example(table: Sequence[Setting]) -> str:
+    return f"{table[0].name}={table[0].default}" if table else "none: there are no settings"

@@ -201,7 +201,7 @@ def test_nothing_of_a_former_life_is_left(name: str, renderer: CPURenderer) -> N
         lanes = pool.add(lane_seeds(5, 4))
         if spoil:
             rng = np.random.default_rng(1)
-            for field in pool.state.fields:
+            for field in pool.family.fields():
                 array = getattr(pool.state, field)
                 array[...] = rng.integers(0, 2, array.shape) if array.dtype.kind in "bui" else rng.random(array.shape)
         told = []

@@ -95,7 +95,7 @@ class WorldsComeAndGo(RuleBasedStateMachine):
         rows = pool.scene.rows(pool.scene_lane[lanes])
         return [
             *(getattr(pool.state, name)[lanes].tobytes() for name in pool.state.fields),
-            *(getattr(pool, name)[lanes].tobytes() for name in ("seed", "status", "step_type", "steps", "reward")),
+            *(getattr(pool, name)[lanes].tobytes() for name in ("status", "step_type", "steps", "reward")),
             *(column[rows].tobytes() for column in pool.scene.instances),
         ]
 
@@ -162,7 +162,7 @@ class WorldsComeAndGo(RuleBasedStateMachine):
         pool = self.pool
         for number, lane in self.model.items():
             state = {name: getattr(pool.state, name)[number] for name in pool.state.fields}
-            assert (pool.seed[number], pool.status[number]) == (lane.seed, lane.status)
+            assert (pool.state.lane_seed[number], pool.status[number]) == (lane.seed, lane.status)
             assert (pool.step_type[number], pool.episode[number]) == (lane.step_type, lane.episode)
             assert (pool.reward[number] == lane.reward).all()
             assert pool.discount[number] == lane.discount
@@ -235,7 +235,7 @@ def test_growth_leaves_everyone_as_they_are_to_the_byte() -> None:
     lanes = pool.add(lane_seeds(1, 7))
     for _ in range(3):
         pool.step(lanes, idle(lanes))
-    columns = ("seed", "scene_lane", "status", "step_type", "episode", "steps", "reward", "discount")
+    columns = ("scene_lane", "status", "step_type", "episode", "steps", "reward", "discount")
 
     def held() -> list[bytes]:
         state = [getattr(pool.state, name)[lanes].tobytes() for name in pool.state.fields]

@@ -1,0 +1,100 @@
+"""Everything about a family as plain data, ready for JSON: what `worldloom describe` prints and the documents show."""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from worldloom.kernels.tables import OUTPUTS
+from worldloom.render.assets import AssetLibrary
+from worldloom.worlds.family import Camera, Family, Spec
+from worldloom.worlds.settings import Setting, plain
+
+Description: TypeAlias = dict[str, Any]
+
+_PICTURES: dict[str, tuple[str, list[int | str], str]] = {
+    "rgb": ("uint8", ["height", "width", 3], "Colours, row 0 at the top."),
+    "gray": ("uint8", ["height", "width"], "Brightness."),
+    "depth": ("float32", ["height", "width"], "Metres along the view axis, the far plane where nothing is."),
+    "segmentation": ("uint8", ["height", "width"], "Labels of what is seen."),
+}
+"""What a picture in each output is: dtype, shape, text."""
+
+EVERY_WORLD = (
+    Spec("reward", "float32", (), "What the last step brought; 0 when it began an episode."),
+    Spec("discount", "float32", (), "0 if the last step ended the episode by the family's rules, else 1.", 0, 1),
+    Spec("step_type", "uint8", (), "Where in its episode the lane is: 0 first, 1 mid, 2 last.", 0, 2),
+)
+"""Observations that do not depend on the family."""
+
+
+def describe(family: type[Family], given: Mapping[str, object] | None = None) -> Description:
+    """A family with these settings, and the defaults of the others; some of it may depend on them."""
+    made = family({} if given is None else given, AssetLibrary())
+    return {
+        "family": family.name,
+        "text": family.text,
+        "settings": [_setting(setting) | {"value": made.given[setting.name]} for setting in family.settings],
+        "agents": made.agents,
+        "max_steps": made.max_steps,
+        "actions": [_spec(spec) for spec in made.actions],
+        "observations": [_spec(spec) | {"hidden": spec.hidden} for spec in made.observations],
+        "every_world": [_spec(spec) | {"hidden": False} for spec in EVERY_WORLD],
+        "cameras": [_camera(camera) for camera in made.cameras],
+        "labels": [{"label": number, "text": text} for number, text in enumerate(family.labels)],
+    }
+
+
+def range_in_words(entry: Mapping[str, Any]) -> str:
+    """What a setting, an action or an observation may be, in short."""
+    if entry.get("choices"):
+        return " or ".join(entry["choices"])
+    low, high = entry["minimum"], entry["maximum"]
+    if low is not None and high is not None:
+        return f"{plain(low)} to {plain(high)}"
+    if low is not None:
+        return f"{plain(low)} or more"
+    return "" if high is None else f"{plain(high)} or less"
+
+
+def type_in_words(entry: Mapping[str, Any]) -> str:
+    """A dtype and a shape, in short."""
+    return f"{entry['dtype']} [{', '.join(str(side) for side in entry['shape'])}]"
+
+
+def value_in_words(value: object) -> str:
+    """A setting's value as it is written on a command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _setting(setting: Setting) -> Description:
+    return {
+        "name": setting.name,
+        "type": setting.kind,
+        "default": setting.default,
+        "minimum": setting.minimum,
+        "maximum": setting.maximum,
+        "choices": list(setting.choices),
+        "text": setting.text,
+    }
+
+
+def _spec(spec: Spec) -> Description:
+    return {
+        "name": spec.name,
+        "dtype": spec.dtype,
+        "shape": list(spec.shape),
+        "minimum": spec.minimum,
+        "maximum": spec.maximum,
+        "text": spec.text,
+    }
+
+
+def _camera(camera: Camera) -> Description:
+    return {
+        "name": camera.name,
+        "text": camera.text,
+        "outputs": [
+            {"name": f"{camera.name}.{output}", "dtype": dtype, "shape": shape, "text": text}
+            for output in OUTPUTS
+            for dtype, shape, text in [_PICTURES[output]]
+        ],
+    }
