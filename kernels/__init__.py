@@ -1,8 +1,8 @@
-"""numba functions over plain arrays: cull, rasterise, shade, unpack.
+"""numba functions over plain arrays: cull, rasterise, shade, unpack, simulate.
 
 A kernel takes arrays and numbers, writes into arrays it is given, holds no GIL and keeps nothing. This room knows
 nothing of the others: not of scenes or libraries, of GL, of worlds or of servers.
 
 The way of a picture: `cull` → `raster` and `fill` → `surface` → `shade` and `texture` → `paint` for the processor;
-`visible` → `pack`, a graphics card, `unpack` for GL. Both read `tables`.
+`visible` → `pack`, a graphics card, `unpack` for GL. Both read `tables`. Simulations are named after what they simulate.
 """

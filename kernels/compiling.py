@@ -107,7 +107,7 @@ class _Progress(event.Listener):  # type: ignore[misc]
     def on_start(self, event: Any) -> None:
         if not self.began_s:
             self.began_s = time.monotonic()
-            print("worldloom: compiling its kernels, once on this machine; about half a minute", file=self.stream)
+            print("worldloom: compiling its kernels, once on this machine", file=self.stream)
 
     def on_end(self, event: Any) -> None:
         name = _name(event.data["dispatcher"].py_func)

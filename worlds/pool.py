@@ -5,10 +5,12 @@ lanes in use. What chance brings to a lane depends on its own seed and episode, 
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.tables import F32, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import make_views
@@ -34,6 +36,7 @@ class Pool:
         self.family = family
         self.scene = scene
         self.state = State(family.fields())
+        self._called: set[str] = set()
         self.scene_lane: I32 = np.zeros(0, np.int32)
         self.status: U8 = np.zeros(0, np.uint8)
         self.step_type: U8 = np.zeros(0, np.uint8)
@@ -124,7 +127,8 @@ class Pool:
         views = make_views(scene_lanes, width=width, height=height, outputs=outputs, samples=samples)
         if not len(lanes):
             return views
-        self.family.dress(self.state, lanes, self.scene, scene_lanes)
+        with self._first("dress"):
+            self.family.dress(self.state, lanes, self.scene, scene_lanes)
         place = self.family.look(self.state, lanes, camera, agent)
         views.camera[:] = place.pose
         views.near[:], views.far[:] = place.near, place.far
@@ -145,9 +149,18 @@ class Pool:
         if twice.any():
             raise ValueError(f"lane {lanes[np.argmax(twice)]} of {self.family.name} is named twice: expected it once")
 
+    def _first(self, what: str) -> AbstractContextManager[None]:
+        """Around a call of the family: the first of its kind may compile kernels, and whoever waits is told."""
+        if what in self._called:
+            return nullcontext()
+        self._called.add(what)
+        return announce_compiling()
+
     def _begin(self, lanes: I64) -> None:
         self.episode[lanes] += 1
-        self.family.reset(self.state, lanes, mix(self.state.lane_seed[lanes], self.episode[lanes].astype(np.uint64)))
+        seeds = mix(self.state.lane_seed[lanes], self.episode[lanes].astype(np.uint64))
+        with self._first("reset"):
+            self.family.reset(self.state, lanes, seeds)
         self.steps[lanes] = 0
         self.reward[lanes] = 0.0
         self.discount[lanes] = 1.0
@@ -155,7 +168,8 @@ class Pool:
         self.status[lanes] = RUNNING
 
     def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
-        reward, ended = self.family.step(self.state, lanes, actions)
+        with self._first("step"):
+            reward, ended = self.family.step(self.state, lanes, actions)
         self.steps[lanes] += 1
         late = ~ended & (self.steps[lanes] >= self.family.max_steps)
         self.reward[lanes] = reward
