@@ -82,7 +82,7 @@ def _paint_labels(
     for y in range(views.height[view]):
         row = first_pixel(owner, 0, y, width)
         at = np.uint64(offsets[view, 3]) + np.uint64(y) * width
-        for run in range(find_runs(owner, row, row, width, runs)):
+        for run in range(find_runs(owner, row, width, runs)):
             x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
             number = np.uint64(owner[row + x_from])
             label = instances.label[np.uint64(whole[number, ROW])] if number != 0 else np.uint8(0)

@@ -45,18 +45,15 @@ def rasterise(
             orthographic,
         ):
             continue
-        first_vertex, last_vertex = (
-            assets.mesh_first_vertex[mesh],
-            assets.mesh_first_vertex[mesh] + assets.mesh_vertex_count[mesh],
-        )
+        first = assets.mesh_first_corner[mesh]
+        last = first + assets.mesh_corner_count[mesh]
         scale = 0.5 * height / np.float64(views.half_height[view])
-        _transform(assets.positions, first_vertex, last_vertex, matrix, scale, width, height, orthographic, vertices)
+        _transform(assets.corners, first, last, matrix, scale, width, height, orthographic, vertices)
         volume = volume_of(instances.pose, row)
         count = _enter_mesh(
-            assets.triangles,
+            assets.triangle_corners,
             assets.mesh_first_triangle[mesh],
             assets.mesh_first_triangle[mesh] + assets.mesh_triangle_count[mesh],
-            first_vertex,
             row,
             volume < 0.0,
             assets.mesh_is_two_sided[mesh] == 1 or volume == 0.0,
@@ -88,7 +85,7 @@ def _transform(
     orthographic: bool,
     vertices: F64,
 ) -> None:
-    """A mesh's vertices in pixel coordinates, homogeneous and divided."""
+    """A mesh's corners in pixel coordinates, homogeneous and divided."""
     m00, m01, m02, m03 = matrix[0, 0], matrix[0, 1], matrix[0, 2], matrix[0, 3]
     m10, m11, m12, m13 = matrix[1, 0], matrix[1, 1], matrix[1, 2], matrix[1, 3]
     m20, m21, m22, m23 = matrix[2, 0], matrix[2, 1], matrix[2, 2], matrix[2, 3]
@@ -107,8 +104,9 @@ def _transform(
         vertices[i, 1] = y
         vertices[i, 2] = w
         vertices[i, 3] = depth
-        vertices[i, 4] = snap(x / w)
-        vertices[i, 5] = snap(y / w)
+        over_w = 1.0 / w
+        vertices[i, 4] = snap(x * over_w)
+        vertices[i, 5] = snap(y * over_w)
 
 
 @called
@@ -116,7 +114,6 @@ def _enter_mesh(
     triangles: I32,
     first_triangle: int,
     last_triangle: int,
-    first_vertex: int,
     row: int,
     mirrored: bool,
     both_sides: bool,
@@ -136,9 +133,9 @@ def _enter_mesh(
 ) -> int:
     """Set up and enter every triangle of an instance whose vertices were transformed; returns the new record count."""
     for triangle in range(first_triangle, last_triangle):
-        a = np.uint64(triangles[triangle, 0] - first_vertex)
-        b = np.uint64(triangles[triangle, 1] - first_vertex)
-        c = np.uint64(triangles[triangle, 2] - first_vertex)
+        a = np.uint64(triangles[triangle, 0])
+        b = np.uint64(triangles[triangle, 1])
+        c = np.uint64(triangles[triangle, 2])
         ax, ay, aw, da = vertices[a, 0], vertices[a, 1], vertices[a, 2], vertices[a, 3]
         bx, by, bw, db = vertices[b, 0], vertices[b, 1], vertices[b, 2], vertices[b, 3]
         cx, cy, cw, dc = vertices[c, 0], vertices[c, 1], vertices[c, 2], vertices[c, 3]

@@ -92,12 +92,28 @@ def first_pixel(owner: I32, sample: int, y: int, width: int) -> np.uint64:
 
 
 @called
-def find_runs(owner: I32, row: int, first_row: int, width: int, runs: I32) -> np.uint64:
-    """Cut a row into runs of one owner each; how many, and `runs` says where each begins, the end behind the last.
+def find_runs(owner: I32, row: int, width: int, runs: I32) -> np.uint64:
+    """Cut a row, that begins at `row`, into runs of one owner each.
 
-    `row` is where the row begins, `first_row` where that of the first sample does: a run either shows the same as the
-    first sample everywhere, or nowhere. Written without branches, which would be mispredicted at every end.
+    How many there are; `runs` says where each begins, and the end behind the last. Without branches: those would be
+    mispredicted at every end.
     """
+    count = np.uint64(0)
+    runs[0] = 0
+    before = owner[row]
+    for x in range(np.uint64(1), np.uint64(width)):
+        here = owner[row + x]
+        runs[count + np.uint64(1)] = x
+        count += np.uint64(here != before)
+        before = here
+    count += np.uint64(1)
+    runs[count] = width
+    return count
+
+
+@called
+def find_other_runs(owner: I32, row: int, first_row: int, width: int, runs: I32) -> np.uint64:
+    """The same for a further sample: its runs either show what the first sample shows all along, or nowhere."""
     count = np.uint64(0)
     runs[0] = 0
     for x in range(np.uint64(1), np.uint64(width)):

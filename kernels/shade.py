@@ -32,6 +32,7 @@ from worldloom.kernels.scratch import (
     TO_LIGHT,
     Scratch,
     W,
+    find_other_runs,
     find_runs,
     first_pixel,
     padded,
@@ -55,10 +56,13 @@ def shade_row(
     for sample in range(samples):
         target = np.uint64(0) if sample == 0 else SPARE
         row = first_pixel(owner, sample, y, width)
-        if sample > 0:
+        if sample == 0:
+            count = find_runs(owner, row, width, runs)
+        else:
+            count = find_other_runs(owner, row, first_row, width, runs)
             for x in range(width):
                 colors[sample * SAMPLE + x] = colors[x]
-        for run in range(find_runs(owner, row, first_row, width, runs)):
+        for run in range(count):
             x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
             number = np.uint64(owner[row + x_from])
             if sample > 0 and number == np.uint64(owner[first_row + x_from]):

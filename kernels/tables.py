@@ -33,17 +33,19 @@ NO_TEXTURE = -1
 
 
 class AssetTable(NamedTuple):
-    """What is loaded once and shared by every world: V vertices, T triangles, M meshes, X textures of P texels each."""
+    """What is loaded once and shared: V vertices at C corners, T triangles, M meshes, X textures of P texels each."""
 
     positions: F32  # [V, 3]
     normals: F32  # [V, 3] unit length
     uvs: F32  # [V, 2] u to the right, v down the texture
     triangles: I32  # [T, 3] vertex rows, counter-clockwise seen from the front
+    corners: F32  # [C, 3] each position of a mesh once, however many vertices share it
+    triangle_corners: I32  # [T, 3] counted from the mesh's first
     triangle_is_flat: U8  # [T] 1 where the three normals are the same
     mesh_first_triangle: I32  # [M]
     mesh_triangle_count: I32  # [M]
-    mesh_first_vertex: I32  # [M]
-    mesh_vertex_count: I32  # [M]
+    mesh_first_corner: I32  # [M]
+    mesh_corner_count: I32  # [M]
     mesh_center: F32  # [M, 3] of the box around its vertices
     mesh_half_size: F32  # [M, 3] half the sides of that box
     mesh_is_two_sided: U8  # [M] 1: its back is drawn too, lit from the viewer's side

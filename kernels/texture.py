@@ -58,33 +58,34 @@ def _locate(
     wx, wy = np.float32(real[number, OVER_W]), np.float32(real[number, OVER_W + 1])
     u_start = plane_at(real, number, OVER_U, center_y)
     v_start = plane_at(real, number, OVER_V, center_y)
-    size = np.int32(texture_size)
-    texels_squared = np.float32(texture_size * texture_size)
-    half, four, third = np.float32(0.5), np.float32(4.0), np.float32(4.0 / 3.0)
-    zero, one, eight = np.int32(0), np.int32(1), np.int32(8)
+    size = np.float32(texture_size)
+    half, one, four, third = np.float32(0.5), np.float32(1.0), np.float32(4.0), np.float32(4.0 / 3.0)
+    eight, step = np.int32(8), np.int32(1)
     for x in range(x_from, x_to):
         w = rows[W + x]
         u = (u_start + ux * np.float32(np.int32(x))) * w
         v = (v_start + vx * np.float32(np.int32(x))) * w
         u_x, v_x = ux - u * wx, vx - v * wx
         u_y, v_y = uy - u * wy, vy - v * wy
-        rho = max(u_x * u_x + v_x * v_x, u_y * u_y + v_y * v_y) * (w * w) * texels_squared
-        # Half the exponent of 4·rho² is floor(log2(rho²)/2 + 1/2) + 1, a level without a logarithm. Beyond
-        # the last level the side would be 0; it stays 1.
+        rho = max(u_x * u_x + v_x * v_x, u_y * u_y + v_y * v_y) * (w * w) * (size * size)
+        # Half the exponent of 4·rho² is floor(log2(rho²)/2 + 1/2) + 1, a level without a logarithm; and the side of
+        # that level is the size times two to the power of minus the level, which is an exponent again.
         level = np.int32(np.int32(np.float32(rho * four).view(np.int32) >> np.int32(24)) - np.int32(64))
-        level = min(max(level, zero), np.int32(31))
-        side = max(np.int32(size >> level), one)
-        mask = np.int32(side - one)
+        level = min(max(level, np.int32(0)), np.int32(31))
+        shrink = np.int32(np.int32(np.int32(127) - level) << np.int32(23))
+        side = max(size * np.int32(shrink).view(np.float32), one)
+        texels_wide = np.int32(side)
+        mask = np.int32(texels_wide - step)
         # The larger levels before this one are a geometric series; every number here is exact in float32.
-        first = np.int32((texels_squared - np.float32(np.int32(side * side))) * third + half)
+        first = np.int32((size * size - side * side) * third + half)
         # 8 bits of fraction; texel centres are at halves.
-        fixed = np.float32(np.int32(side << eight))
+        fixed = side * np.float32(256.0)
         u_fixed = np.int32(np.int32((u - np.floor(u)) * fixed + half) - np.int32(128))
         v_fixed = np.int32(np.int32((v - np.floor(v)) * fixed + half) - np.int32(128))
         left, top = np.int32(u_fixed >> eight), np.int32(v_fixed >> eight)
-        right, bottom = np.int32(np.int32(left + one) & mask), np.int32(np.int32(top + one) & mask)
-        top = np.int32(np.int32(np.int32(top & mask) * side) + first)
-        bottom = np.int32(np.int32(bottom * side) + first)
+        right, bottom = np.int32(np.int32(left + step) & mask), np.int32(np.int32(top + step) & mask)
+        top = np.int32(np.int32(np.int32(top & mask) * texels_wide) + first)
+        bottom = np.int32(np.int32(bottom * texels_wide) + first)
         left = np.int32(left & mask)
         buffers[AT0 + x] = top + left
         buffers[AT1 + x] = top + right

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from worldloom.kernels.tables import I32, U8, U32, AssetTable
+from worldloom.kernels.tables import F32, I32, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
 
@@ -60,9 +60,9 @@ class AssetLibrary:
 
     def _build_table(self) -> AssetTable:
         parts = list(self._meshes.values())
-        vertex_counts = np.array([len(mesh.positions) for mesh in parts], np.int32)
         triangle_counts = np.array([len(mesh.triangles) for mesh in parts], np.int32)
-        first_vertex = _starts(vertex_counts)
+        corners, corner_of = zip(*(_corners(mesh) for mesh in parts), strict=True)
+        corner_counts = np.array([len(some) for some in corners], np.int32)
         whole = meshes.join(*parts)
         normals = whole.normals[whole.triangles]
         lowest = np.stack([mesh.positions.min(axis=0) for mesh in parts])
@@ -73,11 +73,13 @@ class AssetLibrary:
             normals=whole.normals,
             uvs=whole.uvs,
             triangles=whole.triangles,
+            corners=np.concatenate(corners),
+            triangle_corners=np.concatenate([of[mesh.triangles] for of, mesh in zip(corner_of, parts, strict=True)]),
             triangle_is_flat=np.array((normals == normals[:, :1]).all(axis=(1, 2)), np.uint8),
             mesh_first_triangle=_starts(triangle_counts),
             mesh_triangle_count=triangle_counts,
-            mesh_first_vertex=first_vertex,
-            mesh_vertex_count=vertex_counts,
+            mesh_first_corner=_starts(corner_counts),
+            mesh_corner_count=corner_counts,
             mesh_center=(lowest + highest) / 2,
             mesh_half_size=(highest - lowest) / 2,
             mesh_is_two_sided=np.array([mesh.two_sided for mesh in parts], np.uint8),
@@ -85,6 +87,12 @@ class AssetLibrary:
             mip_first_texel=_starts(np.array(sides * sides, np.int32)),
             texture_size=self.texture_size,
         )
+
+
+def _corners(mesh: Mesh) -> tuple[F32, I32]:
+    """The distinct positions of a mesh, and which of them each vertex is at."""
+    positions, corner_of = np.unique(mesh.positions, axis=0, return_inverse=True)
+    return positions, corner_of.reshape(-1).astype(np.int32)
 
 
 def _starts(counts: I32) -> I32:

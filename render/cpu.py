@@ -62,7 +62,7 @@ class CPURenderer:
         workers = int(min(self.threads, len(views.lane), max(1, pixels.sum() // _WORTH_A_THREAD_PIXELS)))
         self._make_room(
             workers,
-            int(assets.mesh_vertex_count.max()),
+            int(assets.mesh_corner_count.max()),
             1 + int(most_triangles(assets, instances, lanes, views)),
             int((padded_rows * views.height).max()),
         )
