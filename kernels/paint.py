@@ -31,12 +31,12 @@ def paint_views(
     views: ViewTable,
     offsets: I64,
     first: int,
-    step: int,
+    last: int,
     scratch: Scratch,
     arena: U8,
 ) -> None:
-    """Paint views first, first + step, first + 2 step, ...: one worker's share of a batch."""
-    for view in range(first, views.lane.size, step):
+    """Paint the views from `first` to before `last`: a part of a batch."""
+    for view in range(first, last):
         if views.outputs[view] == 0:
             continue
         rasterise(assets, instances, lanes, views, view, scratch)

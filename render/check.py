@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from worldloom.kernels.cameras import first_crooked
 from worldloom.kernels.scratch import MAX_WIDTH
 from worldloom.kernels.tables import I64, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
 from worldloom.render.views import frame_bytes
@@ -77,14 +78,8 @@ def _check_cameras(views: ViewTable) -> None:
         "a finite number, above 0 in perspective",
     )
     _refuse(far, ~(np.isfinite(far) & (far > near)), "far", "a finite number above near")
-    axes = views.camera[:, :, :3]
-    with np.errstate(invalid="ignore", over="ignore"):
-        drift = np.abs(np.matmul(axes.transpose(0, 2, 1), axes) - np.eye(3, dtype=np.float32)).max(
-            axis=(1, 2), initial=0
-        )
-    wrong = ~((drift <= _SQUARE_TOLERANCE) & np.isfinite(views.camera).all(axis=(1, 2)))
-    if wrong.any():
-        view = int(np.argmax(wrong))
+    view = first_crooked(views.camera, _SQUARE_TOLERANCE)
+    if view >= 0:
         raise ValueError(
             f"view {view}: its camera is {views.camera[view].tolist()}, expected finite numbers whose first three "
             "columns are of unit length and square to each other (render.views.look_at makes such)"
