@@ -105,7 +105,7 @@ class _Progress(event.Listener):  # type: ignore[misc]
         self.began_s = 0.0
 
     def on_start(self, event: Any) -> None:
-        if not self.began_s:
+        if not self.began_s and _name(event.data["dispatcher"].py_func) in _functions:
             self.began_s = time.monotonic()
             print("worldloom: compiling its kernels, once on this machine", file=self.stream)
 

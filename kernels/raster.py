@@ -75,7 +75,7 @@ def rasterise(
 
 @called
 def _transform(
-    positions: F32,
+    corners: F32,
     first: int,
     last: int,
     matrix: F64,
@@ -89,17 +89,17 @@ def _transform(
     m00, m01, m02, m03 = matrix[0, 0], matrix[0, 1], matrix[0, 2], matrix[0, 3]
     m10, m11, m12, m13 = matrix[1, 0], matrix[1, 1], matrix[1, 2], matrix[1, 3]
     m20, m21, m22, m23 = matrix[2, 0], matrix[2, 1], matrix[2, 2], matrix[2, 3]
-    for vertex in range(first, last):
+    for corner in range(first, last):
         px, py, pz = (
-            np.float64(positions[vertex, 0]),
-            np.float64(positions[vertex, 1]),
-            np.float64(positions[vertex, 2]),
+            np.float64(corners[corner, 0]),
+            np.float64(corners[corner, 1]),
+            np.float64(corners[corner, 2]),
         )
         depth = -(m20 * px + m21 * py + m22 * pz + m23)
         w = 1.0 if orthographic else depth
         x = (m00 * px + m01 * py + m02 * pz + m03) * scale + w * 0.5 * width
         y = w * 0.5 * height - (m10 * px + m11 * py + m12 * pz + m13) * scale
-        i = vertex - first
+        i = corner - first
         vertices[i, 0] = x
         vertices[i, 1] = y
         vertices[i, 2] = w

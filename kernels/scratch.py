@@ -24,8 +24,8 @@ of two, so they do not compete for the same places in the cache."""
 
 # Columns of Scratch.whole: what was found out when the triangle was set up.
 ROW, TRIANGLE, TURNED, READY = 0, 1, 2, 3
-TEXTURE, LABEL, SMOOTH = 4, 5, 6
-WHOLE_COLUMNS = 8
+TEXTURE, SMOOTH = 4, 5
+WHOLE_COLUMNS = 6
 # Columns of Scratch.real: planes a·x + b·y + c over the picture, three numbers each.
 INVERSE, KEY, OVER_W, OVER_U, OVER_V, NORMAL, COLOR = 0, 9, 12, 15, 18, 21, 30
 REAL_COLUMNS = 33
@@ -48,7 +48,7 @@ class Scratch(NamedTuple):
     """What one worker needs to draw a view; made once, large enough for the largest view."""
 
     matrix: F64  # [3, 4] local to camera
-    vertices: F64  # [most vertices of a mesh, 6]: homogeneous x, y, w; depth; rounded pixel x, y
+    vertices: F64  # [most corners of a mesh, 6]: homogeneous x, y, w; depth; rounded pixel x, y
     polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
     whole: I32  # [capacity, WHOLE_COLUMNS] triangle records: one row is one triangle that may be seen
     real: F64  # [capacity, REAL_COLUMNS]
@@ -61,11 +61,11 @@ class Scratch(NamedTuple):
     look: F32  # [LOOK_NUMBERS]
 
 
-def make_scratch(vertices: int, triangles: int, pixels: int) -> Scratch:
-    """Room for meshes of so many vertices, and views of so many triangles and (padded) pixels."""
+def make_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
+    """Room for meshes of so many corners, and views of so many triangles and (padded) pixels."""
     return Scratch(
         matrix=np.zeros((3, 4)),
-        vertices=np.zeros((vertices, 6)),
+        vertices=np.zeros((corners, 6)),
         polygon=np.zeros((4, 2)),
         whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
         real=np.zeros((triangles, REAL_COLUMNS)),

@@ -84,11 +84,11 @@ class CPURenderer:
         for other in others:
             other.result()
 
-    def _make_room(self, workers: int, vertices: int, triangles: int, pixels: int) -> None:
+    def _make_room(self, workers: int, corners: int, triangles: int, pixels: int) -> None:
         """Scratch memory for the largest view so far; it only ever grows, by doubling."""
         for worker in range(workers):
             have = self._scratch[worker]
-            wanted = (vertices, triangles, pixels)
+            wanted = (corners, triangles, pixels)
             held = (len(have.vertices), len(have.whole), have.owner.size // 4)
             if any(want > hold for want, hold in zip(wanted, held, strict=True)):
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))

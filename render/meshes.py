@@ -111,6 +111,15 @@ def quad() -> Mesh:
     )
 
 
+def disc(slices: int = 20) -> Mesh:
+    """A flat disc of diameter 1 that faces up."""
+    angle = np.linspace(0, 2 * np.pi, slices, endpoint=False)
+    rim = np.stack([np.cos(angle) / 2, np.sin(angle) / 2, 0 * angle], axis=1).astype(np.float32)
+    fan = np.stack([np.zeros(slices - 2), np.arange(1, slices - 1), np.arange(2, slices)], axis=1)
+    up = np.tile(np.array([0, 0, 1], np.float32), (slices, 1))
+    return Mesh(rim, up, rim[:, :2] + np.float32(0.5), fan.astype(np.int32))
+
+
 def _turned(radius: Profile, z: Profile, normal_radius: Profile, normal_z: Profile, v: Profile, slices: int) -> Mesh:
     """A profile, listed from the bottom up, turned around the z axis."""
     angle = np.linspace(0, 2 * np.pi, slices + 1)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from worldloom.kernels.tables import F32, I32, I64, NO_TEXTURE
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.meshes import Mesh, cylinder, sphere
+from worldloom.render.meshes import Mesh, cylinder, disc, sphere
 from worldloom.render.scene import Scene
 
 Numbers = NDArray[np.floating[Any]]
@@ -66,10 +66,7 @@ def make_library() -> AssetLibrary:
     library.add_mesh("ball in facets", _in_facets(sphere(14, 6)))
     library.add_mesh("pillar", cylinder(20))
     library.add_mesh("pillar in facets", _in_facets(cylinder(16)))
-    angle = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-    rim = np.stack([np.cos(angle) / 2, np.sin(angle) / 2, 0 * angle], axis=1).astype(np.float32)
-    fan = np.stack([np.zeros(22), np.arange(1, 23), np.arange(2, 24)], axis=1).astype(np.int32)
-    library.add_mesh("disc", Mesh(rim, np.tile(np.array([0, 0, 1], np.float32), (24, 1)), rim[:, :2] + 0.5, fan))
+    library.add_mesh("disc", disc(24))
     return library
 
 

@@ -11,25 +11,13 @@ from numpy.typing import ArrayLike
 
 from worldloom.kernels.tables import F32, I32, I64, NO_TEXTURE, U8
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.meshes import Mesh, cylinder, sphere
+from worldloom.render.meshes import Mesh, cylinder, disc, sphere
 from worldloom.render.scene import Scene
-
-
-def _disc(slices: int = 20) -> Mesh:
-    """A flat disc of diameter 1 that faces up."""
-    angle = np.linspace(0, 2 * np.pi, slices, endpoint=False)
-    rim = np.stack([np.cos(angle) / 2, np.sin(angle) / 2, 0 * angle], axis=1)
-    fan = np.stack([np.zeros(slices - 2), np.arange(1, slices - 1), np.arange(2, slices)], axis=1)
-    up = np.tile([0.0, 0.0, 1.0], (slices, 1))
-    return Mesh(
-        rim.astype(np.float32), up.astype(np.float32), rim[:, :2].astype(np.float32) + 0.5, fan.astype(np.int32)
-    )
-
 
 _SHAPES: dict[str, Callable[[], Mesh]] = {
     "ball": lambda: sphere(20, 10),
     "drum": lambda: cylinder(20),
-    "disc": _disc,
+    "disc": disc,
 }
 """Meshes that are light enough for thousands of small pictures; a library takes them in when they are first used."""
 

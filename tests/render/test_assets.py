@@ -38,7 +38,7 @@ def test_triangles_and_normals_face_outwards(make: type) -> None:
     assert not mesh.two_sided
 
 
-@pytest.mark.parametrize("make", [*CLOSED, meshes.plane, meshes.quad])
+@pytest.mark.parametrize("make", [*CLOSED, meshes.plane, meshes.quad, meshes.disc])
 def test_meshes_are_one_metre_wide_around_the_origin(make: type) -> None:
     mesh: Mesh = make()
     lowest, highest = mesh.positions.min(axis=0), mesh.positions.max(axis=0)
