@@ -107,6 +107,12 @@ class Pool:
         self._check(lanes)
         self.status[lanes] = INTERRUPTED
 
+    def reseed(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
+        """End the episodes of these lanes and start over with other seeds, as if the lanes were new."""
+        self.interrupt(lanes)
+        self.state.lane_seed[lanes] = seeds
+        self.episode[lanes] = -1
+
     def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
         """A family's observation [n, *shape]."""
         return self.family.observe(self.state, lanes, name, agent)

@@ -11,6 +11,8 @@ Value: TypeAlias = int | float | bool | str
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
 
+_LONGEST_SHOWN = 100
+
 
 class SettingError(ValueError):
     """A setting that cannot be taken; the text says which, what was expected and what came."""
@@ -58,7 +60,7 @@ class Setting:
             and (wanted is not float or np.isfinite(value))
         )
         if not fits:
-            raise SettingError(f"setting {self.name!r} is {given!r}: expected {self.expected}")
+            raise SettingError(f"setting {self.name!r} is {shortened(given)}: expected {self.expected}")
         taken: Value = wanted(value)
         return taken
 
@@ -75,6 +77,12 @@ class Setting:
         return self.take(value)
 
 
+def shortened(given: object) -> str:
+    """A value as it is written in an error: whoever sent a megabyte does not get it back."""
+    text = repr(given)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
 def plain(number: float) -> str:
     """A number as people write it: integers in full."""
     return str(number) if isinstance(number, int) else f"{number:g}"
@@ -87,7 +95,7 @@ def take_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-            raise SettingError(f"unknown setting {name!r}{hint}: expected some of {', '.join(known) or 'none'}")
+            raise SettingError(f"unknown setting {shortened(name)}{hint}: expected some of {', '.join(known) or 'none'}")
     return {name: setting.take(given.get(name, setting.default)) for name, setting in known.items()}
 
 

@@ -1,0 +1,240 @@
+"""The engine: one thread that owns all worlds and the renderer, and ticks.
+
+A tick takes everything that is waiting, so batches grow with load and a lone client waits for nobody. It reads as four
+stages: simulate, plan, draw, fill. Whatever else there is to do (create, join, leave, …) happens at its beginning, in the
+order in which it came.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from worldloom.render.renderer import Renderer, compile_kernels
+from worldloom.server.engine.counters import Counters, Stopwatch
+from worldloom.server.engine.directory import Directory
+from worldloom.server.engine.draw import Easel
+from worldloom.server.engine.fill import fill
+from worldloom.server.engine.plan import plan
+from worldloom.server.engine.simulate import simulate
+from worldloom.server.engine.world import AS_LAST, Agent, Step, World, WorldReset
+from worldloom.server.errors import NotFound, Refusal, Unavailable
+from worldloom.server.limits import Limits
+from worldloom.server.serving.logs import Log
+from worldloom.worlds.pool import INTERRUPTED
+
+log = Log("engine")
+
+Call: TypeAlias = Callable[[], None]
+Batch: TypeAlias = list[tuple[Any, bytes]]
+"""Replies and whom they go to."""
+
+_REAP_EVERY_S = 1.0
+SHUTTING_DOWN = "the server is shutting down: connect to another, or again later"
+
+
+class Engine:
+    """Worlds, agents and a renderer behind an inbox. Only start, post, drain and stop are for other threads."""
+
+    def __init__(self, make_renderer: Callable[[], Renderer], limits: Limits) -> None:
+        self.limits = limits
+        self.counters = Counters()
+        self.directory = Directory(limits, time.monotonic)
+        self.is_draining = False
+        self.easel: Easel
+        self._make_renderer = make_renderer
+        self._inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._outgoing: Batch = []
+        self._touched: dict[World, None] = {}
+        self._watch = Stopwatch(self.counters.stage_s)
+        self._reaped_at_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def start(self, wake: Callable[[Batch], None]) -> None:
+        """Start the thread. It is back when the renderer is ready to draw, or raises what stops it."""
+        started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, args=(wake, started), name="worldloom-engine", daemon=True)
+        self._thread.start()
+        problem = started.get()
+        if problem is not None:
+            self._thread.join()
+            self._thread = None
+            raise problem
+
+    def post(self, call: Call) -> None:
+        """Have the engine make this call in its next tick, after those that were posted before."""
+        self._inbox.put(call)
+
+    def drain(self) -> None:
+        """Refuse what comes from now on, and what waits for other agents."""
+        self.post(self._drain)
+
+    def stop(self) -> None:
+        """End the thread and close the renderer."""
+        if self._thread is not None:
+            self._inbox.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def send(self, target: Any, data: bytes) -> None:
+        """Have a reply delivered when the tick ends."""
+        self._outgoing.append((target, data))
+
+    def touch(self, world: World) -> None:
+        """See in this tick whether the world can go on."""
+        self._touched[world] = None
+
+    def step(self, step: Step) -> None:
+        """Take an agent's step, which is answered when all agents of its world have stepped."""
+        step.agent.step = step
+        self.touch(step.agent.world)
+
+    def leave(self, agent: Agent) -> None:
+        """Take an agent out of its world."""
+        if not agent.world.is_gone:
+            self.directory.leave(agent)
+            self.touch(agent.world)
+
+    def reset_world(self, world: World, reset: WorldReset) -> None:
+        """Begin a new sequence for everyone, once those in the middle of one have been told."""
+        world.resets.append(reset)
+        if world.is_free_to_reset:
+            self._finish_resets(world)
+        self.touch(world)
+
+    def destroy(self, world: World) -> None:
+        """Destroy a world; whoever waits in it is told."""
+        self.directory.destroy(world)
+        gone = NotFound(f"world {world.name} is gone: it was destroyed; leave it and join another")
+        _refuse_waiting(world, gone)
+
+    def open(self) -> None:
+        """Make the renderer, on the thread that will tick, and compile what it needs."""
+        renderer = self._make_renderer()
+        compile_kernels(renderer)
+        self.easel = Easel(renderer, self.directory.scene, self.counters)
+
+    def close(self) -> None:
+        """Close the renderer, on the same thread."""
+        self.easel.renderer.close()
+
+    def tick(self, calls: list[Call]) -> Batch:
+        """Make these calls, then step and draw all that is ready. The replies come back."""
+        watch = self._watch
+        watch.restart()
+        for call in calls:
+            _make(call)
+        watch.mark("take")
+        ready, resetting = self._admit()
+        steps = [step for world in resetting for step in _cut(world)]
+        steps += simulate(ready)
+        if steps:
+            watch.mark("simulate")
+            planned = plan(steps, self.directory.scene)
+            watch.mark("plan")
+            planned = self.easel.draw(planned)
+            watch.mark("draw")
+            fill(planned, self.easel.arena)
+            watch.mark("fill")
+            self._count(steps)
+        for world in resetting:
+            self._finish_resets(world)
+        if self.is_draining:
+            self._refuse_waiting()
+        replies, self._outgoing = self._outgoing, []
+        return replies
+
+    def _admit(self) -> tuple[list[World], list[World]]:
+        """The worlds that advance, and those that someone resets."""
+        touched, self._touched = self._touched, {}
+        return [world for world in touched if world.is_ready], [world for world in touched if world.resets]
+
+    def _finish_resets(self, world: World) -> None:
+        """Reset a world if everyone has been told."""
+        if not world.is_free_to_reset:
+            return
+        resets, world.resets = world.resets, []
+        for reset in resets:
+            reset.restart()
+            if reset.caller is not None:
+                reset.caller.state = INTERRUPTED
+        for reset in resets:
+            reset.answer()
+        self.touch(world)
+
+    def _count(self, steps: list[Step]) -> None:
+        self.counters.ticks += 1
+        self.counters.steps += len(steps)
+        self.counters.lane_steps += sum(len(step.agent.world.lanes) for step in steps)
+
+    def _drain(self) -> None:
+        self.is_draining = True
+
+    def _refuse_waiting(self) -> None:
+        for world in self.directory.worlds.values():
+            _refuse_waiting(world, Unavailable(SHUTTING_DOWN))
+
+    def _run(self, wake: Callable[[Batch], None], started: "queue.SimpleQueue[BaseException | None]") -> None:
+        try:
+            self.open()
+        except BaseException as error:
+            started.put(error)
+            return
+        started.put(None)
+        try:
+            while (calls := self._take()) is not None:
+                replies = self.tick(calls)
+                if replies:
+                    wake(replies)
+                    self._watch.mark("send")
+                self._reap()
+        finally:
+            self.close()
+
+    def _take(self) -> list[Call] | None:
+        """Everything that is waiting; None when it is time to stop. An empty list: there is nothing, for a while."""
+        try:
+            first = self._inbox.get(timeout=0.0 if self._touched else _REAP_EVERY_S)
+        except queue.Empty:
+            return []
+        calls = [first, *(self._inbox.get_nowait() for _ in range(self._inbox.qsize()))]
+        return None if None in calls else [call for call in calls if call is not None]
+
+    def _reap(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._reaped_at_s >= _REAP_EVERY_S:
+            self._reaped_at_s = now_s
+            for world in self.directory.reap():
+                log.info("reaped", world=world.name, idle_s=self.limits.idle_world_s)
+
+
+def _make(call: Call) -> None:
+    try:
+        call()
+    except Exception:
+        log.error("a call failed")
+
+
+def _cut(world: World) -> list[Step]:
+    """End the sequences of those who have stepped in a world that someone resets: they see it one last time."""
+    callers = [reset.caller for reset in world.resets]
+    cut = []
+    for agent in world.agents.values():
+        step = agent.step
+        if step is not None and agent.is_running and agent not in callers:
+            agent.step, agent.state = None, INTERRUPTED
+            step.state, step.way = INTERRUPTED, AS_LAST
+            cut.append(step)
+    return cut
+
+
+def _refuse_waiting(world: World, refusal: Refusal) -> None:
+    """Tell everyone who waits in a world that it is in vain."""
+    for agent in world.agents.values():
+        step, agent.step = agent.step, None
+        if step is not None:
+            step.refuse(refusal)
+    resets, world.resets = world.resets, []
+    for reset in resets:
+        reset.refuse(refusal)

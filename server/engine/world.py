@@ -1,0 +1,130 @@
+"""Worlds, their agents, and where each agent stands in its sequence. All of it belongs to the engine's thread.
+
+An agent's state is what its last reply told it. It starts in INTERRUPTED. A step from there begins a sequence and ignores
+its actions; a step from RUNNING advances it. A world advances when all agents in it have stepped. It begins a new episode
+when none of them is in the middle of one; whoever comes later begins its sequence in the episode that is under way.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from worldloom.kernels.tables import I64
+from worldloom.server.errors import Refusal
+from worldloom.worlds.family import Spec
+from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
+
+if TYPE_CHECKING:
+    from worldloom.server.engine.offer import Offer, Wanted
+
+AS_IT_IS, AS_FIRST, AS_LAST = 0, 1, 2
+"""What reward, discount and step_type of a reply say: what the episode says; or that a sequence begins, or is cut, for
+this agent alone."""
+
+
+class Step:
+    """A step of one agent, from its request to its reply."""
+
+    __slots__ = ("actions", "agent", "answer", "refuse", "state", "values", "wanted", "way")
+
+    def __init__(
+        self,
+        agent: "Agent",
+        actions: Mapping[str, np.ndarray],
+        wanted: "Wanted",
+        answer: Callable[["Step"], None],
+        refuse: Callable[[Refusal], None],
+    ) -> None:
+        self.agent = agent
+        self.actions = actions
+        """[lanes, *shape] by name; those that are missing do nothing."""
+        self.wanted = wanted
+        self.answer = answer
+        """Called with the step once state and values are there."""
+        self.refuse = refuse
+        self.state = INTERRUPTED
+        self.way = AS_IT_IS
+        self.values: list[np.ndarray] = []
+        """The wanted observations, in their order. They are good until the tick ends."""
+
+
+class Agent:
+    """Someone in a world."""
+
+    def __init__(self, world: "World", slot: int, offer: "Offer") -> None:
+        self.world = world
+        self.slot = slot
+        self.offer = offer
+        self.state = INTERRUPTED
+        self.step: Step | None = None
+        """The step that waits for the other agents."""
+        self.half_heights: dict[str, float] = {}
+        """Of cameras whose field of view was changed; see worldloom.kernels.tables.ViewTable."""
+
+    @property
+    def is_running(self) -> bool:
+        """In the middle of a sequence."""
+        return self.state == RUNNING
+
+
+class WorldReset:
+    """A ResetWorld request that waits for the agents it interrupts."""
+
+    def __init__(
+        self,
+        caller: Agent | None,
+        restart: Callable[[], None],
+        answer: Callable[[], None],
+        refuse: Callable[[Refusal], None],
+    ) -> None:
+        self.caller = caller
+        """The caller's own agent, if it is in this world."""
+        self.restart = restart
+        """Applies the settings."""
+        self.answer = answer
+        self.refuse = refuse
+
+
+class World:
+    """One or more lanes of a pool, and who is in there."""
+
+    def __init__(self, name: str, settings: Mapping[str, object], seed: int, pool: Pool, lanes: I64) -> None:
+        self.name = name
+        self.settings = dict(settings)
+        """The family's own, as they were given."""
+        self.seed = seed
+        self.pool = pool
+        self.lanes = lanes
+        self.is_vector = False
+        self.idle_actions = {spec.name: _idle_action(spec, len(lanes)) for spec in pool.family.actions}
+        """What actions that nobody sends stand for."""
+        self.agents: dict[int, Agent] = {}
+        self.resets: list[WorldReset] = []
+        self.lighting: dict[str, np.ndarray] = {}
+        """Columns of worldloom.kernels.tables.LaneTable that were changed."""
+        self.used_at_s = 0.0
+        self.is_gone = False
+
+    @property
+    def is_ready(self) -> bool:
+        """All agents have stepped, and nobody waits to reset."""
+        return bool(self.agents) and not self.resets and all(agent.step for agent in self.agents.values())
+
+    @property
+    def begins_anew(self) -> bool:
+        """Nobody is in the middle of a sequence."""
+        return not any(agent.is_running for agent in self.agents.values())
+
+    @property
+    def is_free_to_reset(self) -> bool:
+        """Everyone has been told that the sequence ends, or asks for it."""
+        callers = [reset.caller for reset in self.resets]
+        return not any(agent.is_running and agent not in callers for agent in self.agents.values())
+
+
+def _idle_action(spec: Spec, lanes: int) -> np.ndarray:
+    """[lanes, *shape] of zero, or of what is allowed nearest to it."""
+    low = -np.inf if spec.minimum is None else spec.minimum
+    high = np.inf if spec.maximum is None else spec.maximum
+    return np.full((lanes, *spec.shape), min(max(0, low), high), spec.dtype)

@@ -1,0 +1,85 @@
+"""What can be refused, and with which code. Nothing here knows of gRPC or protobuf.
+
+    Refusal
+    ├── InvalidArgument      a request that is wrong in itself: a name, a type, a shape, a value
+    ├── NotFound             a world or property that is not there
+    ├── AlreadyExists        something that is there already
+    ├── PermissionDenied     a property that cannot be read, written or listed
+    ├── FailedPrecondition   a request that does not fit the stream's state: not joined, joined already
+    ├── ResourceExhausted    a limit; the text says which and how to raise it
+    ├── Unauthenticated      no token, or a wrong one
+    ├── Unimplemented        an extension nobody knows
+    ├── Unavailable          the server is shutting down
+    └── Internal             a bug of ours or of a family's
+
+A refused request has changed nothing. The text says what went wrong, what was expected, what came and what to do.
+"""
+
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """A request that is answered with an error."""
+
+    code: ClassVar[int]
+    """As google.rpc.Code numbers it."""
+
+
+class InvalidArgument(Refusal):
+    """A request that is wrong in itself."""
+
+    code = 3
+
+
+class NotFound(Refusal):
+    """A world or property that is not there."""
+
+    code = 5
+
+
+class AlreadyExists(Refusal):
+    """Something that is there already."""
+
+    code = 6
+
+
+class PermissionDenied(Refusal):
+    """A property that cannot be read, written or listed."""
+
+    code = 7
+
+
+class ResourceExhausted(Refusal):
+    """A limit is reached; the text names it."""
+
+    code = 8
+
+
+class FailedPrecondition(Refusal):
+    """A request that does not fit the state of its stream."""
+
+    code = 9
+
+
+class Unimplemented(Refusal):
+    """Something this server does not know."""
+
+    code = 12
+
+
+class Internal(Refusal):
+    """A bug."""
+
+    code = 13
+
+
+class Unavailable(Refusal):
+    """The server is shutting down."""
+
+    code = 14
+
+
+class Unauthenticated(Refusal):
+    """No token, or a wrong one."""
+
+    code = 16

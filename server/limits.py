@@ -1,0 +1,23 @@
+"""How much of everything a server gives away; each limit is named by its flag in the error of whoever meets it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one server. The defaults suit a machine of a few cores."""
+
+    max_worlds: int = 4096
+    """Worlds at a time."""
+    max_lanes: int = 65_536
+    """Lanes at a time, over all worlds."""
+    max_streams: int = 1024
+    """Streams at a time."""
+    max_view_pixels: int = 1 << 20
+    """Pixels of one picture, width × height."""
+    max_message_bytes: int = 4 << 20
+    """Bytes of a request and of a reply. gRPC clients refuse replies above 4 MiB unless they are told otherwise."""
+    max_waiting_requests: int = 1024
+    """Requests of one stream that were not answered yet."""
+    idle_world_s: float = 600.0
+    """Seconds after which a world that nobody has joined is destroyed."""
