@@ -24,6 +24,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "serve": Command("worldloom.server.serve_command", "serve worlds to dm_env_rpc clients"),
     "worlds": Command("worldloom.server.worlds_command", "list the families of worlds"),
     "describe": Command("worldloom.server.describe_command", "say all about a family of worlds"),
     "demo": Command("worldloom.server.demo", "draw many worlds at once, measure it, and save a picture of them"),

@@ -18,7 +18,7 @@ A refused request has changed nothing. The text says what went wrong, what was e
 from typing import ClassVar
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818  # it is an answer, seldom an error of the server's
     """A request that is answered with an error."""
 
     code: ClassVar[int]

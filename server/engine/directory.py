@@ -9,7 +9,7 @@ import numpy as np
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.server.engine.joining import take_joining
-from worldloom.server.engine.offer import Offer
+from worldloom.server.engine.offer import Offer, Wardrobe
 from worldloom.server.engine.world import Agent, World
 from worldloom.server.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from worldloom.server.limits import Limits
@@ -68,14 +68,14 @@ class Directory:
         world = self.worlds.get(name)
         if world is None:
             raise NotFound(
-                f"there is no world {name[:100]!r}: expected the name that CreateWorld gave; it may have been destroyed, "
+                f"there is no world {name[:100]!r}: expected a name that CreateWorld gave; it may have been destroyed, "
                 "or nobody was in it for --idle-world-s seconds"
             )
         world.used_at_s = self.clock()
         return world
 
-    def join(self, world: World, given: Mapping[str, object]) -> Agent:
-        """Put an agent into a world, with these settings of JoinWorld."""
+    def join(self, world: World, given: Mapping[str, object], wardrobe: Wardrobe) -> Agent:
+        """Put an agent into a world, with these settings of JoinWorld; `wardrobe` knows how its replies are made."""
         joining = take_joining(given, self.limits)
         slots = world.pool.family.agents
         if joining.agent is not None and joining.agent >= slots:
@@ -92,7 +92,7 @@ class Directory:
             raise FailedPrecondition(
                 f"agent {slot} of {world.name} is taken: expected one of {', '.join(map(str, free)) or 'none'}"
             )
-        agent = Agent(world, slot, self._offer(world, slot, given))
+        agent = Agent(world, slot, self._offer(world, slot, given, wardrobe))
         world.agents[slot] = agent
         return agent
 
@@ -103,7 +103,7 @@ class Directory:
                 f"setting 'agent' is {given['agent']!r}: expected {agent.slot}, which this stream is; "
                 "leave and join again to be another"
             )
-        agent.offer = self._offer(agent.world, agent.slot, {**agent.offer.joining.given, **given})
+        agent.offer = self._offer(agent.world, agent.slot, {**agent.offer.joining.given, **given}, agent.offer.wardrobe)
 
     def leave(self, agent: Agent) -> None:
         """Take an agent out of its world; the step it waits with is forgotten."""
@@ -126,7 +126,7 @@ class Directory:
         common, own = _split({"family": kind.name, **given})
         own = {**world.settings, **own}
         pool = self._pool(kind, own)
-        changed = next((a for a in world.agents.values() if not _looks_same(a.offer, self._moved(a, pool))), None)
+        changed = next((a for a in world.agents.values() if not _looks_same(a.offer, _moved(a, pool))), None)
         if changed is not None:
             raise FailedPrecondition(
                 f"these settings change what agent {changed.slot} of {world.name} can do or see: "
@@ -142,7 +142,7 @@ class Directory:
                 world.pool, world.lanes = pool, self._take_lanes(pool, world.seed, len(world.lanes))
                 self._give_back(*before)
                 for agent in world.agents.values():
-                    agent.offer = self._moved(agent, pool)
+                    agent.offer = _moved(agent, pool)
             elif seed is not None:
                 pool.reseed(world.lanes, lane_seeds(seed, len(world.lanes)))
 
@@ -169,13 +169,9 @@ class Directory:
                 "destroy some worlds, or raise --max-lanes"
             )
 
-    def _offer(self, world: World, slot: int, given: Mapping[str, object]) -> Offer:
+    def _offer(self, world: World, slot: int, given: Mapping[str, object], wardrobe: Wardrobe) -> Offer:
         joining = take_joining(given, self.limits)
-        return Offer(world.pool, slot, len(world.lanes) if world.is_vector else None, joining, self.limits)
-
-    def _moved(self, agent: Agent, pool: Pool) -> Offer:
-        offer = agent.offer
-        return Offer(pool, agent.slot, offer.lanes, offer.joining, self.limits)
+        return Offer(world.pool, slot, len(world.lanes) if world.is_vector else None, joining, wardrobe)
 
     def _pool(self, kind: type[Family], own: Mapping[str, object]) -> Pool:
         try:
@@ -235,3 +231,7 @@ def _looks_same(one: Offer, other: Offer) -> bool:
     return one.actions == other.actions and one.observations == other.observations
 
 
+def _moved(agent: Agent, pool: Pool) -> Offer:
+    """What an agent is offered if its world moves to another pool."""
+    offer = agent.offer
+    return Offer(pool, agent.slot, offer.lanes, offer.joining, offer.wardrobe)

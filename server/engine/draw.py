@@ -1,54 +1,49 @@
-"""Third stage of a tick: one pass over all views of all worlds."""
+"""Third stage of a tick: one pass over all views of all worlds, painted into the replies."""
 
 import numpy as np
 
-from worldloom.kernels.tables import OUTPUTS, U8
-from worldloom.render.arena import make_arena
+from worldloom.kernels.tables import OUTPUTS
+from worldloom.render.memory import MEMORY
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.counters import Counters
-from worldloom.server.engine.plan import Plan, lay_out_groups, refuse
+from worldloom.server.engine.plan import Group, join_views, refuse
 from worldloom.server.serving.logs import Log
 
 log = Log("engine")
 
 
 class Easel:
-    """A renderer and the arena it paints into, which grows to what the largest tick needs."""
+    """A renderer, and what it draws."""
 
     def __init__(self, renderer: Renderer, scene: Scene, counters: Counters) -> None:
         self.renderer = renderer
         self.scene = scene
         self.counters = counters
-        self.arena: U8 = make_arena(1 << 20)
 
-    def draw(self, plan: Plan) -> Plan:
-        """Paint what was asked for. A group that cannot be drawn is refused; the plan without it comes back."""
-        if plan.views is None:
-            return plan
+    def draw(self, groups: list[Group]) -> list[Group]:
+        """Paint what was asked for. Groups that cannot be drawn are refused; the others come back."""
         try:
-            self._paint(plan)
+            self._paint(groups)
         except Exception:
-            log.error("drawing failed", views=len(plan.views.lane), groups=len(plan.groups))
-            plan = lay_out_groups([group for group in plan.groups if self._can_be_drawn(lay_out_groups([group]))])
-            self._paint(plan)
-        return plan
+            log.error("drawing failed", groups=len(groups))
+            return [group for group in groups if self._can_be_drawn(group)]
+        return groups
 
-    def _can_be_drawn(self, alone: Plan) -> bool:
+    def _can_be_drawn(self, group: Group) -> bool:
         try:
-            self._paint(alone)
+            self._paint([group])
         except Exception as error:
-            name = alone.groups[0].pool.family.name
-            refuse(alone.groups[0].steps, f"pictures of family {name!r} cannot be drawn: {error}")
+            refuse(group.steps, f"pictures of family {group.pool.family.name!r} cannot be drawn: {error}")
             return False
         return True
 
-    def _paint(self, plan: Plan) -> None:
-        if plan.views is None:
+    def _paint(self, groups: list[Group]) -> None:
+        joined = join_views(groups)
+        if joined is None:
             return
-        if plan.size_bytes > len(self.arena):
-            self.arena = make_arena(max(plan.size_bytes, 2 * len(self.arena)))
-        self.renderer.draw(self.scene, plan.views, self.arena, plan.offsets)
+        views, offsets = joined
+        self.renderer.draw(self.scene, views, MEMORY, offsets)
         self.counters.draws += 1
         for bit, output in enumerate(OUTPUTS):
-            self.counters.frames[output] += int(np.count_nonzero(plan.views.outputs & (1 << bit)))
+            self.counters.frames[output] += int(np.count_nonzero(views.outputs & (1 << bit)))

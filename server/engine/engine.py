@@ -1,8 +1,8 @@
 """The engine: one thread that owns all worlds and the renderer, and ticks.
 
 A tick takes everything that is waiting, so batches grow with load and a lone client waits for nobody. It reads as four
-stages: simulate, plan, draw, fill. Whatever else there is to do (create, join, leave, …) happens at its beginning, in the
-order in which it came.
+stages: simulate, plan, draw, fill. Whatever else there is to do (create, join, leave, …) happens at its beginning, in
+the order in which it came.
 """
 
 import queue
@@ -16,8 +16,10 @@ from worldloom.server.engine.counters import Counters, Stopwatch
 from worldloom.server.engine.directory import Directory
 from worldloom.server.engine.draw import Easel
 from worldloom.server.engine.fill import fill
+from worldloom.server.engine.offer import LayOut, Wardrobe
 from worldloom.server.engine.plan import plan
 from worldloom.server.engine.simulate import simulate
+from worldloom.server.engine.warm_up import warm_up
 from worldloom.server.engine.world import AS_LAST, Agent, Step, World, WorldReset
 from worldloom.server.errors import NotFound, Refusal, Unavailable
 from worldloom.server.limits import Limits
@@ -47,6 +49,7 @@ class Engine:
         self._inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._outgoing: Batch = []
         self._touched: dict[World, None] = {}
+        self._wardrobes: dict[LayOut, Wardrobe] = {}
         self._watch = Stopwatch(self.counters.stage_s)
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
@@ -80,6 +83,12 @@ class Engine:
     def send(self, target: Any, data: bytes) -> None:
         """Have a reply delivered when the tick ends."""
         self._outgoing.append((target, data))
+
+    def wardrobe(self, lay_out: LayOut) -> Wardrobe:
+        """What is asked for by those whose replies are laid out so."""
+        if lay_out not in self._wardrobes:
+            self._wardrobes[lay_out] = Wardrobe(lay_out, self.limits)
+        return self._wardrobes[lay_out]
 
     def touch(self, world: World) -> None:
         """See in this tick whether the world can go on."""
@@ -131,11 +140,11 @@ class Engine:
         steps += simulate(ready)
         if steps:
             watch.mark("simulate")
-            planned = plan(steps, self.directory.scene)
+            groups = plan(steps, self.directory.scene)
             watch.mark("plan")
-            planned = self.easel.draw(planned)
+            groups = self.easel.draw(groups)
             watch.mark("draw")
-            fill(planned, self.easel.arena)
+            fill(groups)
             watch.mark("fill")
             self._count(steps)
         for world in resetting:
@@ -178,6 +187,7 @@ class Engine:
     def _run(self, wake: Callable[[Batch], None], started: "queue.SimpleQueue[BaseException | None]") -> None:
         try:
             self.open()
+            warm_up(self.easel.renderer)
         except BaseException as error:
             started.put(error)
             return

@@ -1,61 +1,46 @@
-"""Fourth stage of a tick: each step gets the values it asked for, and is answered."""
+"""Fourth stage of a tick: numbers are written into the replies, and the steps are answered."""
 
 import numpy as np
 
-from worldloom.kernels.tables import U8
+from worldloom.kernels.wire import write_rows, write_varints
+from worldloom.render.memory import MEMORY
 from worldloom.server.engine.offer import Observation
-from worldloom.server.engine.plan import Group, Plan
-from worldloom.server.engine.world import AS_FIRST, AS_IT_IS, Step
-from worldloom.server.errors import Internal
-from worldloom.server.serving.logs import Log
+from worldloom.server.engine.plan import Group
+from worldloom.server.engine.world import AS_FIRST, AS_IT_IS
 from worldloom.worlds.pool import FIRST, LAST
 
-log = Log("engine")
 
-_ALONE = {"reward": 0.0, "discount": 1.0}
-"""What a step brings that begins or cuts the sequence of its agent only."""
-
-
-def fill(plan: Plan, arena: U8) -> None:
-    """Answer all steps of the plan. The values are arrays over the arena or over arrays of this tick."""
-    for group in plan.groups:
-        columns = [_column(group, one, plan, arena) for one in group.wanted.observations]
-        first = 0
+def fill(groups: list[Group]) -> None:
+    """Complete the replies, and answer."""
+    for group in groups:
+        layout = group.wanted.layout
+        states = np.array([[step.state] for step in group.steps], np.uint8)
+        write_rows(states, group.replies + layout.state_at, MEMORY)
+        for one, place in zip(group.wanted.observations, layout.places, strict=True):
+            if one.camera is None:
+                rows = _rows(group, one)
+                starts = group.replies + place.start
+                if place.as_varints:
+                    write_varints(rows.astype(np.int64), starts, MEMORY)
+                else:
+                    write_rows(np.ascontiguousarray(rows).view(np.uint8), starts, MEMORY)
         for step in group.steps:
-            count = len(step.agent.world.lanes)
-            step.values = [column[first : first + count] for column in columns]
-            _finish(step)
-            first += count
-            try:
-                step.answer(step)
-            except Exception as error:
-                log.error("answer failed", world=step.agent.world.name)
-                step.refuse(Internal(f"the reply could not be made: {error}; the server's log has more"))
+            step.answer(step)
 
 
-def _column(group: Group, one: Observation, plan: Plan, arena: U8) -> np.ndarray:
-    """An observation of all lanes of a group, [lanes, *shape]."""
-    pool = group.pool
-    if one.camera is not None:
-        start = int(plan.offsets[group.first_view[one.camera], one.output])
-        shape = one.shape if group.steps[0].agent.world.is_vector else (1, *one.shape)
-        lane_bytes = int(np.prod(shape[1:])) * np.dtype(one.dtype).itemsize
-        data = arena[start : start + len(group.lanes) * lane_bytes]
-        return data.view(one.dtype).reshape(len(group.lanes), *shape[1:])
+def _rows(group: Group, one: Observation) -> np.ndarray:
+    """The numbers of an observation, a row for each step."""
+    pool, lanes = group.pool, group.lanes
     if one.name in group.observed:
-        return group.observed[one.name]
+        return group.observed[one.name].reshape(len(group.steps), -1)
     if one.name == "reward":
-        return pool.reward[group.lanes, group.steps[0].agent.slot]
-    return pool.discount[group.lanes] if one.name == "discount" else pool.step_type[group.lanes]
-
-
-def _finish(step: Step) -> None:
-    """Say what is true for this agent alone, and leave out the lanes where there is one that nobody asked for."""
-    is_vector = step.agent.world.is_vector
-    if step.way != AS_IT_IS:
-        alone = {**_ALONE, "step_type": FIRST if step.way == AS_FIRST else LAST}
-        for number, one in enumerate(step.wanted.observations):
-            if one.camera is None and one.name in alone:
-                step.values[number] = np.full_like(step.values[number], alone[one.name])
-    if not is_vector:
-        step.values = [value[0] for value in step.values]
+        values, first, last = pool.reward[lanes, group.steps[0].agent.slot], 0.0, 0.0
+    elif one.name == "discount":
+        values, first, last = pool.discount[lanes], 1.0, 1.0
+    else:
+        values, first, last = pool.step_type[lanes], FIRST, LAST
+    rows: np.ndarray = values.reshape(len(group.steps), -1)
+    for row, step in zip(rows, group.steps, strict=True):
+        if step.way != AS_IT_IS:
+            row[:] = first if step.way == AS_FIRST else last
+    return rows

@@ -1,13 +1,17 @@
 """What an agent is offered: actions, observations with their numbers, and what one step asks for of them."""
 
 import difflib
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.server.engine.joining import Joining
+from worldloom.server.engine.layout import Layout
 from worldloom.server.errors import InvalidArgument, ResourceExhausted
 from worldloom.server.limits import Limits
 from worldloom.worlds.describe import EVERY_WORLD
@@ -19,6 +23,8 @@ _MOST_KEPT = 64
 _HEADER_BYTES = 64
 """More than the wire needs around the data of an observation."""
 
+DTYPES_AS_IN_MEMORY = frozenset({"float32", "float64", "int8", "uint8", "bool"})
+"""Numbers that are written into replies as they are; the others become integers of VARINT_BYTES."""
 _EVERY = {spec.name for spec in EVERY_WORLD}
 
 
@@ -37,16 +43,27 @@ class Observation(NamedTuple):
     """Which output a picture is; see OUTPUTS."""
 
     @property
-    def size_bytes(self) -> int:
-        """How much data it is."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+    def elements(self) -> int:
+        """How many numbers it is."""
+        return math.prod(self.shape)
+
+    @property
+    def data_bytes(self) -> int:
+        """How much it takes in a reply."""
+        in_memory = self.dtype in DTYPES_AS_IN_MEMORY
+        return self.elements * (np.dtype(self.dtype).itemsize if in_memory else VARINT_BYTES)
+
+
+LayOut: TypeAlias = Callable[[tuple[Observation, ...]], Layout]
+"""Works out the form of replies with these observations; each protocol has its own."""
 
 
 class Wanted:
-    """The observations that a step asks for, each once. `key` is the same for steps that can be drawn as one."""
+    """The observations that a step asks for, each once. Steps that can be drawn as one have the same."""
 
-    def __init__(self, observations: tuple[Observation, ...], pool: Pool, slot: int, joining: Joining) -> None:
+    def __init__(self, observations: tuple[Observation, ...], layout: Layout) -> None:
         self.observations = observations
+        self.layout = layout
         cameras: dict[str, int] = {}
         for one in observations:
             if one.camera is not None:
@@ -55,15 +72,13 @@ class Wanted:
         """(camera, bits of the outputs)."""
         self.family_names = tuple(one.name for one in observations if one.camera is None and one.name not in _EVERY)
         """The family's own observations among them."""
-        names = tuple(one.name for one in observations)
-        self.key = (pool, slot, joining.width, joining.height, joining.samples, names)
 
 
 class Offer:
     """What one agent can do and see, until it leaves or resets."""
 
-    def __init__(self, pool: Pool, slot: int, lanes: int | None, joining: Joining, limits: Limits) -> None:
-        self.pool, self.slot, self.joining, self.limits = pool, slot, joining, limits
+    def __init__(self, pool: Pool, slot: int, lanes: int | None, joining: Joining, wardrobe: "Wardrobe") -> None:
+        self.pool, self.slot, self.joining, self.wardrobe = pool, slot, joining, wardrobe
         self.lanes = lanes
         """Lanes of a vector world, else None."""
         self.actions: dict[int, Spec] = dict(enumerate(pool.family.actions, start=1))
@@ -76,25 +91,45 @@ class Offer:
         asked = tuple(uids)
         wanted = self._kept.get(asked)
         if wanted is None:
-            wanted = self._make_wanted(asked)
+            for uid in asked:
+                if uid not in self.observations:
+                    known = ", ".join(f"{one.uid} ({one.name})" for one in self.observations.values())
+                    raise InvalidArgument(
+                        f"requested observation {uid} is not offered: expected some of {known or 'none'}"
+                    )
+            wanted = self.wardrobe.find(self, tuple(self.observations[uid] for uid in dict.fromkeys(asked)))
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
             self._kept[asked] = wanted
         return wanted
 
-    def _make_wanted(self, uids: tuple[int, ...]) -> Wanted:
-        for uid in uids:
-            if uid not in self.observations:
-                known = ", ".join(f"{one.uid} ({one.name})" for one in self.observations.values())
-                raise InvalidArgument(f"requested observation {uid} is not offered: expected some of {known or 'none'}")
-        observations = tuple(self.observations[uid] for uid in dict.fromkeys(uids))
-        size_bytes = sum(one.size_bytes + _HEADER_BYTES for one in observations)
-        if size_bytes > self.limits.max_message_bytes:
+
+class Wardrobe:
+    """What steps ask for at present, so that those who ask for the same share it: one batch, one form of replies."""
+
+    def __init__(self, lay_out: LayOut, limits: Limits) -> None:
+        self._lay_out = lay_out
+        self._limits = limits
+        self._shared: WeakValueDictionary[Hashable, Wanted] = WeakValueDictionary()
+
+    def find(self, offer: Offer, observations: tuple[Observation, ...]) -> Wanted:
+        """What an agent asks for that wants these observations."""
+        joining = offer.joining
+        names = tuple(one.name for one in observations)
+        key = (offer.pool, offer.slot, offer.lanes, joining.width, joining.height, joining.samples, names)
+        wanted = self._shared.get(key)
+        if wanted is None:
+            self._check_size(observations)
+            wanted = self._shared[key] = Wanted(observations, self._lay_out(observations))
+        return wanted
+
+    def _check_size(self, observations: tuple[Observation, ...]) -> None:
+        size_bytes = sum(one.data_bytes + _HEADER_BYTES for one in observations)
+        if size_bytes > self._limits.max_message_bytes:
             raise ResourceExhausted(
-                f"the reply would be about {size_bytes} bytes: expected at most {self.limits.max_message_bytes}; "
+                f"the reply would be about {size_bytes} bytes: expected at most {self._limits.max_message_bytes}; "
                 "request fewer or smaller observations, or raise --max-message-bytes and the client's own limit"
             )
-        return Wanted(observations, self.pool, self.slot, self.joining)
 
 
 def _everything(family: Family, lanes: int | None, joining: Joining) -> list[Observation]:

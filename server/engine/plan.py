@@ -1,4 +1,4 @@
-"""Second stage of a tick: which views were asked for, and where in the arena their pixels go.
+"""Second stage of a tick: which views were asked for, and where in the replies their pixels go.
 
 Steps that ask for the same of the same pool are one group: one call of the family for each camera serves all of them.
 """
@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from worldloom.kernels.tables import I64, ViewTable
-from worldloom.render.arena import lay_out
+from worldloom.kernels.tables import I64, OUTPUTS, ViewTable
 from worldloom.render.scene import Scene
-from worldloom.server.engine.offer import Wanted
+from worldloom.server.engine.offer import Observation, Wanted
 from worldloom.server.engine.world import Step, World
 from worldloom.server.errors import Internal
 from worldloom.server.serving.logs import Log
@@ -27,9 +26,13 @@ class Group:
     steps: list[Step]
     wanted: Wanted
     lanes: I64
-    views: dict[str, ViewTable] = field(default_factory=dict)
-    """By camera: a view for each lane."""
-    first_view: dict[str, int] = field(default_factory=dict)
+    """Of all steps in order, equally many each."""
+    replies: I64
+    """Where in MEMORY the reply of each step lies."""
+    views: list[ViewTable] = field(default_factory=list)
+    """For each camera a view of each lane."""
+    offsets: list[I64] = field(default_factory=list)
+    """Where in MEMORY the pictures of these views go."""
     observed: dict[str, np.ndarray] = field(default_factory=dict)
     """The family's own observations, [lanes, *shape]."""
 
@@ -39,90 +42,96 @@ class Group:
         return self.steps[0].agent.world.pool
 
 
-@dataclass
-class Plan:
-    """Everything that a tick draws."""
-
-    groups: list[Group]
-    views: ViewTable | None
-    """None if nobody asked for a picture."""
-    offsets: I64
-    size_bytes: int
-
-
-def plan(steps: Iterable[Step], scene: Scene) -> Plan:
-    """Group the steps, ask the families where cameras stand and what is observed, and lay the pictures out."""
-    by_key: dict[object, list[Step]] = {}
+def plan(steps: Iterable[Step], scene: Scene) -> list[Group]:
+    """Group the steps, ask the families what they show and where their cameras stand, and give each step its reply."""
+    together: dict[Wanted, list[Step]] = {}
     for step in steps:
-        by_key.setdefault(step.wanted.key, []).append(step)
-    groups = [group for same in by_key.values() if (group := _make_group(same)) is not None]
+        together.setdefault(step.wanted, []).append(step)
+    groups = [group for same in together.values() if (group := _make_group(same)) is not None]
     _light(scene, {step.agent.world for group in groups if group.views for step in group.steps})
-    return lay_out_groups(groups)
+    return groups
 
 
-def lay_out_groups(groups: list[Group]) -> Plan:
-    """One table of all their views, and a place for each picture."""
-    tables = []
-    count = 0
-    for group in groups:
-        for camera, views in group.views.items():
-            group.first_view[camera] = count
-            count += len(views.lane)
-            tables.append(views)
+def join_views(groups: Sequence[Group]) -> tuple[ViewTable, I64] | None:
+    """One table of all views of these groups, and where their pictures go; None if there are none."""
+    tables = [views for group in groups for views in group.views]
     if not tables:
-        return Plan(groups, None, np.zeros((0, 4), np.int64), 0)
-    together = tables[0] if len(tables) == 1 else join_views(tables)
-    return Plan(groups, together, *lay_out(together))
-
-
-def join_views(tables: Sequence[ViewTable]) -> ViewTable:
-    """All rows of these tables, in order."""
-    return ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
-
-
-def _make_group(steps: list[Step]) -> Group | None:
-    """None if the family failed: then the steps are refused."""
-    worlds = [step.agent.world for step in steps]
-    wanted, agent = steps[0].wanted, steps[0].agent
-    pool, joining = worlds[0].pool, agent.offer.joining
-    lanes = worlds[0].lanes if len(worlds) == 1 else np.concatenate([world.lanes for world in worlds])
-    group = Group(steps, wanted, lanes)
-    try:
-        for name in wanted.family_names:
-            group.observed[name] = _checked(pool, name, pool.observe(lanes, name, agent.slot), len(lanes))
-        for camera, bits in wanted.cameras:
-            group.views[camera] = views = pool.views(
-                lanes,
-                camera,
-                agent.slot,
-                width=joining.width,
-                height=joining.height,
-                outputs=bits,
-                samples=joining.samples,
-            )
-            _widen(views, camera, steps)
-    except Exception:  # a family is anybody's code: the other groups go on
-        log.error("family failed", family=pool.family.name, worlds=len(worlds))
-        refuse(steps, f"family {pool.family.name!r} failed while it showed its worlds; the server's log has more")
         return None
-    return group
-
-
-def _checked(pool: Pool, name: str, value: np.ndarray, lanes: int) -> np.ndarray:
-    """What a family shows, if it is what its spec says."""
-    spec = next(spec for spec in pool.family.observations if spec.name == name)
-    if value.dtype != spec.dtype or value.shape != (lanes, *spec.shape):
-        raise ValueError(
-            f"observation {name!r} came as {value.dtype} {list(value.shape)}: expected {spec.dtype} "
-            f"{[lanes, *spec.shape]}, as its spec says"
-        )
-    return value
+    offsets = [one for group in groups for one in group.offsets]
+    if len(tables) == 1:
+        return tables[0], offsets[0]
+    return ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True))), np.concatenate(offsets)
 
 
 def refuse(steps: Iterable[Step], text: str) -> None:
     """Tell these agents that a bug keeps them from seeing what they asked for."""
     for step in steps:
         step.refuse(Internal(text))
+
+
+def _make_group(steps: list[Step]) -> Group | None:
+    """None if the family failed: then the steps are refused."""
+    worlds = [step.agent.world for step in steps]
+    lanes = worlds[0].lanes if len(worlds) == 1 else np.concatenate([world.lanes for world in worlds])
+    replies = np.empty(len(steps), np.int64)
+    for number, step in enumerate(steps):
+        step.reply, replies[number] = step.wanted.layout.slots.take()
+    group = Group(steps, steps[0].wanted, lanes, replies)
+    try:
+        _observe(group)
+        _look(group)
+    except Exception:  # a family is anybody's code: the other groups go on
+        family = group.pool.family.name
+        log.error("family failed", family=family, worlds=len(worlds))
+        refuse(steps, f"family {family!r} failed while it showed its worlds; the server's log has more")
+        return None
+    return group
+
+
+def _observe(group: Group) -> None:
+    pool, slot = group.pool, group.steps[0].agent.slot
+    for name in group.wanted.family_names:
+        spec = next(spec for spec in pool.family.observations if spec.name == name)
+        value = pool.observe(group.lanes, name, slot)
+        if value.dtype != spec.dtype or value.shape != (len(group.lanes), *spec.shape):
+            raise ValueError(
+                f"observation {name!r} came as {value.dtype} {list(value.shape)}: expected {spec.dtype} "
+                f"{[len(group.lanes), *spec.shape]}, as its spec says"
+            )
+        group.observed[name] = value
+
+
+def _look(group: Group) -> None:
+    agent = group.steps[0].agent
+    joining = agent.offer.joining
+    for camera, bits in group.wanted.cameras:
+        views = group.pool.views(
+            group.lanes,
+            camera,
+            agent.slot,
+            width=joining.width,
+            height=joining.height,
+            outputs=bits,
+            samples=joining.samples,
+        )
+        _widen(views, camera, group.steps)
+        group.views.append(views)
+        group.offsets.append(_offsets(group, camera))
+
+
+def _offsets(group: Group, camera: str) -> I64:
+    """Where the pictures of a camera go: in each reply those of its lanes, one after the other."""
+    lanes_each = len(group.lanes) // len(group.steps)
+    offsets = np.full((len(group.steps), lanes_each, len(OUTPUTS)), -1, np.int64)
+    for one, place in zip(group.wanted.observations, group.wanted.layout.places, strict=True):
+        if one.camera == camera:
+            within = place.start + _lane_bytes(one, lanes_each) * np.arange(lanes_each)
+            offsets[:, :, one.output] = group.replies[:, None] + within
+    return offsets.reshape(-1, len(OUTPUTS))
+
+
+def _lane_bytes(one: Observation, lanes: int) -> int:
+    return one.data_bytes // lanes
 
 
 def _widen(views: ViewTable, camera: str, steps: list[Step]) -> None:

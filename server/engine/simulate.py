@@ -95,5 +95,3 @@ def _give_up(pool: Pool, worlds: list[World]) -> None:
                         "The next step begins a new episode"
                     )
                 )
-
-

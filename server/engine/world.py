@@ -1,8 +1,9 @@
 """Worlds, their agents, and where each agent stands in its sequence. All of it belongs to the engine's thread.
 
-An agent's state is what its last reply told it. It starts in INTERRUPTED. A step from there begins a sequence and ignores
-its actions; a step from RUNNING advances it. A world advances when all agents in it have stepped. It begins a new episode
-when none of them is in the middle of one; whoever comes later begins its sequence in the episode that is under way.
+An agent's state is what its last reply told it. It starts in INTERRUPTED. A step from there begins a sequence and
+ignores its actions; a step from RUNNING advances it. A world advances when all agents in it have stepped. It begins a
+new episode when none of them is in the middle of one; whoever comes later begins its sequence in the episode that is
+under way.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ this agent alone."""
 class Step:
     """A step of one agent, from its request to its reply."""
 
-    __slots__ = ("actions", "agent", "answer", "refuse", "state", "values", "wanted", "way")
+    __slots__ = ("actions", "agent", "answer", "refuse", "reply", "state", "wanted", "way")
 
     def __init__(
         self,
@@ -41,12 +42,11 @@ class Step:
         """[lanes, *shape] by name; those that are missing do nothing."""
         self.wanted = wanted
         self.answer = answer
-        """Called with the step once state and values are there."""
+        """Called with the step once its reply is there."""
         self.refuse = refuse
         self.state = INTERRUPTED
         self.way = AS_IT_IS
-        self.values: list[np.ndarray] = []
-        """The wanted observations, in their order. They are good until the tick ends."""
+        self.reply = b""
 
 
 class Agent:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from worldloom.server.env_rpc.property_tree import Property
 from worldloom.server.errors import InvalidArgument
 from worldloom.worlds.registry import FamilyError, find_family, known_families
 from worldloom.worlds.settings import Setting
+
+T = TypeVar("T")
 
 _SETTING_DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 _LIGHTS = {
@@ -37,6 +41,10 @@ def make_properties(engine: Engine, agent: Agent | None) -> list[Property]:
     return found
 
 
+def _always(value: T) -> Callable[[], T]:
+    return lambda: value
+
+
 def _server(engine: Engine) -> Iterator[Property]:
     renderer = engine.easel.renderer
     yield Property("server.version", "Version of worldloom.", "str", lambda: importlib.metadata.version("worldloom"))
@@ -48,7 +56,7 @@ def _limits(engine: Engine) -> Iterator[Property]:
     for name, value in dataclasses.asdict(engine.limits).items():
         flag = f"--{name.replace('_', '-')}"
         dtype = "int64" if isinstance(value, int) else "float64"
-        yield Property(f"limits.{name}", f"What {flag} says.", dtype, lambda value=value: value)
+        yield Property(f"limits.{name}", f"What {flag} says.", dtype, _always(value))
 
 
 def _families() -> Iterator[Property]:
@@ -56,9 +64,9 @@ def _families() -> Iterator[Property]:
         try:
             family = find_family(name)
         except FamilyError as error:
-            yield Property(f"families.{name}.problem", "Why it cannot be used.", "str", lambda error=error: str(error))
+            yield Property(f"families.{name}.problem", "Why it cannot be used.", "str", _always(str(error)))
             continue
-        yield Property(f"families.{name}.text", "What it is.", "str", lambda family=family: family.text)
+        yield Property(f"families.{name}.text", "What it is.", "str", _always(family.text))
         for setting in family.settings:
             yield _setting(f"families.{name}.settings.{setting.name}", setting)
 
@@ -69,7 +77,7 @@ def _setting(key: str, setting: Setting) -> Property:
         key,
         f"{setting.text}{choices} The value here is the default.",
         _SETTING_DTYPES[type(setting.default)],
-        lambda: setting.default,
+        _always(setting.default),
         minimum=setting.minimum,
         maximum=setting.maximum,
     )
@@ -78,8 +86,8 @@ def _setting(key: str, setting: Setting) -> Property:
 def _counters(engine: Engine) -> Iterator[Property]:
     counters, directory = engine.counters, engine.directory
 
-    def count(key: str, text: str, read: "object") -> Property:
-        return Property(f"counters.{key}", text, "int64", read)  # type: ignore[arg-type]
+    def count(key: str, text: str, read: Callable[[], int]) -> Property:
+        return Property(f"counters.{key}", text, "int64", read)
 
     yield count("streams", "Streams that are open.", lambda: counters.streams)
     yield count("worlds", "Worlds that there are.", lambda: len(directory.worlds))
@@ -92,13 +100,13 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield count("draws", "Calls of the renderer.", lambda: counters.draws)
     yield Property("counters.mean_batch", "Steps in a tick on average.", "float64", lambda: counters.mean_batch)
     for output in OUTPUTS:
-        yield count(f"frames.{output}", f"Pictures of {output} drawn.", lambda output=output: counters.frames[output])
+        yield count(f"frames.{output}", f"Pictures of {output} drawn.", partial(counters.frames.__getitem__, output))
     for stage in STAGES:
         yield Property(
             f"counters.stage_s.{stage}",
             f"Seconds spent in stage {stage} of the ticks.",
             "float64",
-            lambda stage=stage: counters.stage_s[stage],
+            partial(counters.stage_s.__getitem__, stage),
         )
 
 
@@ -130,8 +138,8 @@ def _world(engine: Engine, agent: Agent) -> Iterator[Property]:
             f"world.lighting.{column}",
             f"{text} Stays until the world is gone; in a vector world it is the same in all lanes.",
             "float32",
-            lambda column=column: _light(engine, world, column),
-            lambda value, column=column: _set_light(world, column, value),
+            partial(_light, engine, world, column),
+            partial(_set_light, world, column),
             shape=(length,),
             minimum=low,
             maximum=high,
@@ -156,17 +164,13 @@ def _cameras(agent: Agent) -> Iterator[Property]:
     for camera in world.pool.family.cameras:
         place = world.pool.family.look(world.pool.state, world.lanes[:1], camera.name, agent.slot)
         own = float(np.ravel(place.half_height)[0])
-
-        def half_height(name: str = camera.name, own: float = own) -> float:
-            return agent.half_heights.get(name, own)
-
         if place.orthographic:
             yield Property(
                 f"camera.{camera.name}.height_m",
                 "Metres from the picture's bottom to its top. For this stream, until it leaves.",
                 "float64",
-                lambda half_height=half_height: 2 * half_height(),
-                lambda value, name=camera.name: agent.half_heights.__setitem__(name, float(value) / 2),
+                partial(_height, agent, camera.name, own),
+                partial(_set_height, agent, camera.name),
                 minimum=0.001,
                 maximum=1e6,
             )
@@ -175,10 +179,24 @@ def _cameras(agent: Agent) -> Iterator[Property]:
                 f"camera.{camera.name}.field_of_view",
                 "Degrees from the picture's bottom to its top. For this stream, until it leaves.",
                 "float64",
-                lambda half_height=half_height: np.degrees(2 * np.arctan(half_height())),
-                lambda value, name=camera.name: agent.half_heights.__setitem__(
-                    name, float(np.tan(np.radians(value) / 2))
-                ),
+                partial(_field_of_view, agent, camera.name, own),
+                partial(_set_field_of_view, agent, camera.name),
                 minimum=1.0,
                 maximum=170.0,
             )
+
+
+def _height(agent: Agent, camera: str, own: float) -> float:
+    return 2 * agent.half_heights.get(camera, own)
+
+
+def _set_height(agent: Agent, camera: str, metres: np.ndarray) -> None:
+    agent.half_heights[camera] = float(metres) / 2
+
+
+def _field_of_view(agent: Agent, camera: str, own: float) -> float:
+    return float(np.degrees(2 * np.arctan(agent.half_heights.get(camera, own))))
+
+
+def _set_field_of_view(agent: Agent, camera: str, degrees: np.ndarray) -> None:
+    agent.half_heights[camera] = float(np.tan(np.radians(degrees) / 2))

@@ -1,8 +1,8 @@
 """A session: the dm_env_rpc protocol for one stream, as a state machine. Bytes come in, bytes go out.
 
-A stream is joined to a world or it is not. There is one handler for each message; it returns the response, or None if the
-response comes later, when other agents have stepped. A handler that refuses has changed nothing. All of it runs on the
-engine's thread.
+A stream is joined to a world or it is not. There is one handler for each message; it returns the response, or None if
+the response comes later, when other agents have stepped. A handler that refuses has changed nothing. All of it runs on
+the engine's thread.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,8 @@ from worldloom.server.env_rpc.properties import make_properties
 from worldloom.server.env_rpc.property_tree import PropertyTree
 from worldloom.server.env_rpc.replies import error_reply
 from worldloom.server.env_rpc.specs import offer_specs
-from worldloom.server.env_rpc.tensors import ActionReader, pack, settings_from
+from worldloom.server.env_rpc.templates import step_layout
+from worldloom.server.env_rpc.tensors import ActionReader, settings_from
 from worldloom.server.errors import FailedPrecondition, Internal, InvalidArgument, NotFound, Refusal, Unimplemented
 from worldloom.server.serving.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
@@ -35,6 +36,7 @@ class Session:
 
     def __init__(self, engine: Engine, name: str, target: Any) -> None:
         self.engine = engine
+        self._wardrobe = engine.wardrobe(step_layout)
         self.name = name
         """For the log."""
         self.agent: Agent | None = None
@@ -93,7 +95,8 @@ class Session:
                 f"this stream has joined {self.agent.world.name} already: leave it first, or join over another stream"
             )
         directory = self.engine.directory
-        self.agent = directory.join(directory.find(request.world_name), settings_from(request.settings))
+        world = directory.find(request.world_name)
+        self.agent = directory.join(world, settings_from(request.settings), self._wardrobe)
         self._set_offer(self.agent.offer)
         log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.slot)
         return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=offer_specs(self.agent.offer)))
@@ -112,12 +115,8 @@ class Session:
         self.engine.step(Step(agent, actions, wanted, self._answer_step, self._refuse))
 
     def _answer_step(self, step: Step) -> None:
-        response = rpc.EnvironmentResponse()
-        response.step.state = step.state
-        observations = response.step.observations
-        for one, value in zip(step.wanted.observations, step.values, strict=True):
-            pack(observations[one.uid], value)
-        self._send(response)
+        if not self._is_closed:
+            self.engine.send(self._target, step.reply)
 
     def _reset(self, request: rpc.ResetRequest) -> rpc.EnvironmentResponse:
         agent = self._joined("Reset")

@@ -1,0 +1,38 @@
+"""Before the first client comes: every family steps and is seen once, so that nobody waits for kernels to compile."""
+
+import numpy as np
+
+from worldloom.kernels.tables import OUTPUTS
+from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.renderer import Renderer
+from worldloom.render.scene import Scene
+from worldloom.render.views import output_bits
+from worldloom.server.serving.logs import Log
+from worldloom.worlds.pool import Pool
+from worldloom.worlds.registry import find_family, known_families
+
+log = Log("engine")
+
+
+def warm_up(renderer: Renderer) -> None:
+    """Step and draw a world of each family, apart from all others. One that fails is told of and left alone."""
+    for name in known_families():
+        try:
+            _try_family(name, renderer)
+        except Exception as error:
+            log.warning("family cannot be used", family=name, reason=f"{type(error).__name__}: {error}")
+
+
+def _try_family(name: str, renderer: Renderer) -> None:
+    assets = AssetLibrary()
+    pool = Pool(find_family(name)({}, assets), Scene(assets))
+    lanes = pool.add(np.zeros(1, np.uint64))
+    agents = pool.family.agents
+    actions = {spec.name: np.zeros((1, agents, *spec.shape), spec.dtype) for spec in pool.family.actions}
+    pool.step(lanes, actions)
+    pool.step(lanes, actions)
+    for camera in pool.family.cameras:
+        views = pool.views(lanes, camera.name, width=8, height=8, outputs=output_bits(OUTPUTS))
+        offsets, size_bytes = lay_out(views)
+        renderer.draw(pool.scene, views, make_arena(size_bytes), offsets)

@@ -1,0 +1,22 @@
+"""`worldloom serve`: worlds for any dm_env_rpc client, until SIGTERM or SIGINT."""
+
+import argparse
+
+from worldloom.server.families_option import add_families
+from worldloom.server.serving.config import add_config_flags, read_config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `worldloom serve`."""
+    add_config_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve."""
+    config = read_config(args)
+    add_families(argparse.Namespace(families=list(config.family)))
+    # Imported here: gRPC takes a while to load, and a wrong option is told at once.
+    from worldloom.server.serving.running import serve
+
+    serve(config)
+    return 0

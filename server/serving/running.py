@@ -1,0 +1,117 @@
+"""A server's life: start, serve until told to stop, answer what was asked, end."""
+
+import asyncio
+import contextlib
+import functools
+import signal
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from worldloom.render.choose import choose, explain, make_renderer
+from worldloom.render.renderer import Renderer
+from worldloom.server.engine.engine import Engine
+from worldloom.server.env_rpc.session import Session
+from worldloom.server.serving.channel import channel_options
+from worldloom.server.serving.config import ServeConfig
+from worldloom.server.serving.listening import check_free, listen
+from worldloom.server.serving.logs import Log, set_up_logs
+from worldloom.server.serving.streams import Streams
+from worldloom.server.serving.tls import read_credentials
+from worldloom.server.serving.tokens import TokenCheck, read_token
+
+log = Log("running")
+
+GRACE_S = 10.0
+"""How long a server that stops waits for its clients to take their answers, and then for its engine to end."""
+SERVICE: str = dm_env_rpc_pb2.DESCRIPTOR.services_by_name["Environment"].full_name
+
+
+def serve(config: ServeConfig) -> None:
+    """Serve until SIGTERM or SIGINT. What keeps it from starting is raised, and leaves nothing behind."""
+    set_up_logs(config.log_level, config.log_format)
+    credentials = read_credentials(config.tls_cert, config.tls_key, config.tls_client_ca)
+    token = read_token(config.token_file)
+    for address in config.addresses:
+        check_free(address)  # before kernels are compiled, which takes a while
+    engine = Engine(functools.partial(_make_renderer, config), config.limits)
+    streams = Streams(engine.post, functools.partial(Session, engine), config.limits)
+    engine.start(streams.wake)
+    try:
+        asyncio.run(_serve(config, credentials, token, engine, streams))
+    finally:
+        _end(engine)
+
+
+async def _serve(
+    config: ServeConfig,
+    credentials: grpc.ServerCredentials | None,
+    token: str | None,
+    engine: Engine,
+    streams: Streams,
+) -> None:
+    server = grpc.aio.server(
+        interceptors=[] if token is None else [TokenCheck(token)], options=channel_options(config.limits)
+    )
+    server.add_generic_rpc_handlers([streams.handler(SERVICE)])
+    health_service = await _add_health(server)
+    reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    with contextlib.ExitStack() as at_the_end:
+        addresses = [listen(server, address, credentials, at_the_end) for address in config.addresses]
+        signals = _catch_signals()
+        await server.start()
+        for address in addresses:
+            log.info("listening", address=address)
+            print(f"listening on {address}", flush=True)
+
+        log.info("stopping", signal=(await signals.get()).name)
+        await health_service.enter_graceful_shutdown()
+        streams.drain()
+        engine.drain()
+        await _first_of(streams.have_ended(), signals.get(), timeout_s=GRACE_S)
+        await server.stop(grace=None)
+    log.info("stopped")
+
+
+async def _add_health(server: grpc.aio.Server) -> health.aio.HealthServicer:
+    servicer = health.aio.HealthServicer()
+    await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    return servicer
+
+
+def _catch_signals() -> "asyncio.Queue[signal.Signals]":
+    """The signals to stop, as they come."""
+    caught: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, caught.put_nowait, one)
+    return caught
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object], timeout_s: float) -> None:
+    """Wait for whatever comes first."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def _make_renderer(config: ServeConfig) -> Renderer:
+    choice = choose(config.renderer, config.device)
+    renderer = make_renderer(choice.name, choice.device)
+    log.info("drawing", renderer=renderer.name, device=renderer.device, reason=explain(choice, config.renderer))
+    return renderer
+
+
+def _end(engine: Engine) -> None:
+    """Stop the engine, or give it up if it hangs: its thread does not keep the process alive."""
+    stopping = threading.Thread(target=engine.stop, daemon=True)
+    stopping.start()
+    stopping.join(GRACE_S)
+    if stopping.is_alive():
+        raise RuntimeError(f"the engine did not end within {GRACE_S:g} s: a family's step or a driver hangs")
