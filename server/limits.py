@@ -16,7 +16,9 @@ class Limits:
     max_view_pixels: int = 1 << 20
     """Pixels of one picture, width × height."""
     max_message_bytes: int = 4 << 20
-    """Bytes of a request and of a reply. gRPC clients refuse replies above 4 MiB unless they are told otherwise."""
+    """Bytes of a request."""
+    max_reply_bytes: int = 256 << 20
+    """Bytes of a reply. Streams that do not say what they take get no more than 4 MiB, as gRPC's own limit is."""
     max_waiting_requests: int = 1024
     """Requests of one stream that were not answered yet."""
     idle_world_s: float = 600.0

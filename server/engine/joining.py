@@ -9,10 +9,18 @@ from worldloom.server.limits import Limits
 from worldloom.worlds.settings import Setting, SettingError, take_settings
 
 _LONGEST_SIDE = 16_384
+GRPC_RECEIVE_BYTES = 4 << 20
+"""What a gRPC client takes unless it was told otherwise."""
 JOIN_SETTINGS = (
     Setting("width", DEFAULT_SIZE, "Width of the pictures in pixels.", 1, _LONGEST_SIDE),
     Setting("height", DEFAULT_SIZE, "Height of the pictures in pixels.", 1, _LONGEST_SIDE),
     Setting("samples", 1, "Samples a pixel: 1, or 4 for smooth edges.", 1, 4),
+    Setting(
+        "max_reply_bytes",
+        GRPC_RECEIVE_BYTES,
+        "Bytes of the largest reply that the client takes: what its channel's grpc.max_receive_message_length says.",
+        1,
+    ),
     Setting("agent", 0, "Which of the world's agents to be; the first that is free unless given.", 0),
 )
 OBSERVATIONS = "observations"
@@ -27,6 +35,7 @@ class Joining:
     width: int
     height: int
     samples: int
+    max_reply_bytes: int
     agent: int | None
     """None: whichever is free."""
     observations: tuple[str, ...] | None
@@ -53,6 +62,7 @@ def take_joining(given: Mapping[str, object], limits: Limits) -> Joining:
         width=width,
         height=height,
         samples=samples,
+        max_reply_bytes=int(taken["max_reply_bytes"]),
         agent=int(taken["agent"]) if "agent" in given else None,
         observations=_names(given[OBSERVATIONS]) if OBSERVATIONS in given else None,
     )

@@ -84,6 +84,8 @@ class Offer:
         self.actions: dict[int, Spec] = dict(enumerate(pool.family.actions, start=1))
         everything = _everything(pool.family, lanes, joining)
         self.observations = {one.uid: one for one in _chosen(everything, joining.observations)}
+        if lanes is not None:
+            wardrobe.check_size(self, tuple(self.observations.values()), "asking for everything that is offered")
         self._kept: dict[tuple[int, ...], Wanted] = {}
 
     def want(self, uids: Sequence[int]) -> Wanted:
@@ -117,18 +119,27 @@ class Wardrobe:
         joining = offer.joining
         names = tuple(one.name for one in observations)
         key = (offer.pool, offer.slot, offer.lanes, joining.width, joining.height, joining.samples, names)
+        self.check_size(offer, observations, "this step")
         wanted = self._shared.get(key)
         if wanted is None:
-            self._check_size(observations)
             wanted = self._shared[key] = Wanted(observations, self._lay_out(observations))
         return wanted
 
-    def _check_size(self, observations: tuple[Observation, ...]) -> None:
+    def check_size(self, offer: Offer, observations: tuple[Observation, ...], what: str) -> None:
+        """Refuse what would make a reply that is too large for this server, or for its client."""
         size_bytes = sum(one.data_bytes + _HEADER_BYTES for one in observations)
-        if size_bytes > self._limits.max_message_bytes:
+        server_takes, client_takes = self._limits.max_reply_bytes, offer.joining.max_reply_bytes
+        fewer = "name fewer in the join setting 'observations', or take smaller pictures or fewer lanes"
+        if size_bytes > server_takes:
             raise ResourceExhausted(
-                f"the reply would be about {size_bytes} bytes: expected at most {self._limits.max_message_bytes}; "
-                "request fewer or smaller observations, or raise --max-message-bytes and the client's own limit"
+                f"the reply to {what} takes {size_bytes} bytes: expected {server_takes} at most; {fewer}, "
+                "or raise --max-reply-bytes"
+            )
+        if size_bytes > client_takes:
+            raise ResourceExhausted(
+                f"the reply to {what} takes {size_bytes} bytes: expected {client_takes} at most, since the client takes "
+                f"no more; {fewer}, or raise grpc.max_receive_message_length of its channel and say so in the join "
+                "setting 'max_reply_bytes'"
             )
 
 
