@@ -19,6 +19,8 @@ class Limits:
     """Bytes of a request."""
     max_reply_bytes: int = 256 << 20
     """Bytes of a reply. Streams that do not say what they take get no more than 4 MiB, as gRPC's own limit is."""
+    max_shared_bytes: int = 4 << 30
+    """Bytes of all shared memory at a time. Of what is set aside only what is painted takes room."""
     max_waiting_requests: int = 1024
     """Requests of one stream that were not answered yet."""
     idle_world_s: float = 600.0

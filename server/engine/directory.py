@@ -10,6 +10,7 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.server.engine.joining import take_joining
 from worldloom.server.engine.offer import Offer, Wardrobe
+from worldloom.server.engine.segment import Segment, segment_bytes
 from worldloom.server.engine.world import Agent, World
 from worldloom.server.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from worldloom.server.limits import Limits
@@ -41,6 +42,7 @@ class Directory:
         self.scene = Scene(self.assets)
         self.worlds: dict[str, World] = {}
         self.lanes_in_use = 0
+        self.shared_bytes = 0
         self._pools: dict[PoolKey, Pool] = {}
         self._lanes_of: dict[Pool, int] = {}
 
@@ -93,6 +95,7 @@ class Directory:
                 f"agent {slot} of {world.name} is taken: expected one of {', '.join(map(str, free)) or 'none'}"
             )
         agent = Agent(world, slot, self._offer(world, slot, given, wardrobe))
+        self._share(agent, agent.offer)
         world.agents[slot] = agent
         return agent
 
@@ -103,13 +106,26 @@ class Directory:
                 f"setting 'agent' is {given['agent']!r}: expected {agent.slot}, which this stream is; "
                 "leave and join again to be another"
             )
-        agent.offer = self._offer(agent.world, agent.slot, {**agent.offer.joining.given, **given}, agent.offer.wardrobe)
+        given = {**agent.offer.joining.given, **given}
+        offer = self._offer(agent.world, agent.slot, given, agent.offer.wardrobe)
+        if offer.shared_bytes != agent.offer.shared_bytes:
+            self._share(agent, offer)
+        agent.offer = offer
 
     def leave(self, agent: Agent) -> None:
         """Take an agent out of its world; the step it waits with is forgotten."""
         agent.step = None
-        agent.world.agents.pop(agent.slot)
-        agent.world.used_at_s = self.clock()
+        self.unshare(agent)
+        if not agent.world.is_gone:
+            agent.world.agents.pop(agent.slot)
+            agent.world.used_at_s = self.clock()
+
+    def unshare(self, agent: Agent) -> None:
+        """Let go of the memory that is shared with an agent's client."""
+        if agent.segment is not None:
+            self.shared_bytes -= agent.segment.size_bytes
+            agent.segment.close()
+            agent.segment = None
 
     def destroy(self, world: World) -> None:
         """Take a world out and give its lanes back."""
@@ -155,6 +171,29 @@ class Directory:
         for world in idle:
             self.destroy(world)
         return idle
+
+    def _share(self, agent: Agent, offer: Offer) -> None:
+        """Give an agent the shared memory that its offer asks for."""
+        wanted = offer.shared_bytes
+        segment = None
+        if wanted:
+            held = 0 if agent.segment is None else agent.segment.size_bytes
+            new_bytes = segment_bytes(wanted)
+            if self.shared_bytes - held + new_bytes > self.limits.max_shared_bytes:
+                raise ResourceExhausted(
+                    f"{new_bytes} bytes of shared memory more than the {self.shared_bytes - held} in use: expected "
+                    f"{self.limits.max_shared_bytes} at most in all; name fewer in the join setting 'observations', go "
+                    "without 'shm', or raise --max-shared-bytes"
+                )
+            try:
+                segment = Segment(wanted)
+            except OSError as error:
+                raise ResourceExhausted(
+                    f"{new_bytes} bytes of shared memory cannot be had: {error.strerror}; go without 'shm'"
+                ) from error
+        self.unshare(agent)
+        agent.segment = segment
+        self.shared_bytes += 0 if segment is None else segment.size_bytes
 
     def _check_room(self, lanes: int) -> None:
         limits = self.limits

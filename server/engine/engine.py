@@ -101,9 +101,8 @@ class Engine:
 
     def leave(self, agent: Agent) -> None:
         """Take an agent out of its world."""
-        if not agent.world.is_gone:
-            self.directory.leave(agent)
-            self.touch(agent.world)
+        self.directory.leave(agent)
+        self.touch(agent.world)
 
     def reset_world(self, world: World, reset: WorldReset) -> None:
         """Begin a new sequence for everyone, once those in the middle of one have been told."""

@@ -21,6 +21,7 @@ JOIN_SETTINGS = (
         "Bytes of the largest reply that the client takes: what its channel's grpc.max_receive_message_length says.",
         1,
     ),
+    Setting("shm", False, "Whether to offer pictures in shared memory too, for clients on the same machine."),
     Setting("agent", 0, "Which of the world's agents to be; the first that is free unless given.", 0),
 )
 OBSERVATIONS = "observations"
@@ -36,6 +37,7 @@ class Joining:
     height: int
     samples: int
     max_reply_bytes: int
+    shm: bool
     agent: int | None
     """None: whichever is free."""
     observations: tuple[str, ...] | None
@@ -63,6 +65,7 @@ def take_joining(given: Mapping[str, object], limits: Limits) -> Joining:
         height=height,
         samples=samples,
         max_reply_bytes=int(taken["max_reply_bytes"]),
+        shm=bool(taken["shm"]),
         agent=int(taken["agent"]) if "agent" in given else None,
         observations=_names(given[OBSERVATIONS]) if OBSERVATIONS in given else None,
     )

@@ -20,6 +20,8 @@ from worldloom.worlds.pool import Pool
 
 _MOST_KEPT = 64
 """Sets of observations that a stream's answers are remembered for; one that asks for more is served slower."""
+SHARED = "@shm"
+"""How names of observations end that say where in shared memory a picture lies."""
 _HEADER_BYTES = 64
 """More than the wire needs around the data of an observation."""
 
@@ -41,6 +43,13 @@ class Observation(NamedTuple):
     """Where it is seen from, if it is a picture."""
     output: int = 0
     """Which output a picture is; see OUTPUTS."""
+    shows: str | None = None
+    """The picture that is painted into shared memory; the observation itself says where."""
+
+    @property
+    def is_picture(self) -> bool:
+        """Pixels in the reply."""
+        return self.camera is not None and self.shows is None
 
     @property
     def elements(self) -> int:
@@ -64,6 +73,8 @@ class Wanted:
     def __init__(self, observations: tuple[Observation, ...], layout: Layout) -> None:
         self.observations = observations
         self.layout = layout
+        self.is_shared = any(one.shows for one in observations)
+        """Whether pictures go into shared memory."""
         cameras: dict[str, int] = {}
         for one in observations:
             if one.camera is not None:
@@ -86,6 +97,11 @@ class Offer:
         self.observations = {one.uid: one for one in _chosen(everything, joining.observations)}
         if lanes is not None:
             wardrobe.check_size(self, tuple(self.observations.values()), "asking for everything that is offered")
+        named = {one.name: one for one in everything}
+        self.shared_bytes = {
+            one.shows: named[one.shows].data_bytes for one in self.observations.values() if one.shows is not None
+        }
+        """The pictures that are offered in shared memory, and how much they take."""
         self._kept: dict[tuple[int, ...], Wanted] = {}
 
     def want(self, uids: Sequence[int]) -> Wanted:
@@ -137,7 +153,7 @@ class Wardrobe:
             )
         if size_bytes > client_takes:
             raise ResourceExhausted(
-                f"the reply to {what} takes {size_bytes} bytes: expected {client_takes} at most, since the client takes "
+                f"the reply to {what} takes {size_bytes} bytes: expected {client_takes} at most, as its client takes "
                 f"no more; {fewer}, or raise grpc.max_receive_message_length of its channel and say so in the join "
                 "setting 'max_reply_bytes'"
             )
@@ -163,6 +179,11 @@ def _everything(family: Family, lanes: int | None, joining: Joining) -> list[Obs
             dtype, shape, most = pictures[output]
             name = f"{camera.name}.{output}"
             found.append(Observation(len(found) + 1, name, dtype, (*lead, *shape), 0, most, camera.name, number))
+    if joining.shm:
+        pictures_found = [one for one in found if one.camera is not None]
+        for uid, one in enumerate(pictures_found, start=len(found) + 1):
+            name = f"{one.name}{SHARED}"
+            found.append(Observation(uid, name, "int64", (*lead, 3), 0, None, one.camera, one.output, one.name))
     return found
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from worldloom.kernels.tables import I64, OUTPUTS, ViewTable
 from worldloom.render.scene import Scene
-from worldloom.server.engine.offer import Observation, Wanted
+from worldloom.server.engine.offer import Wanted
+from worldloom.server.engine.segment import Segment
 from worldloom.server.engine.world import Step, World
 from worldloom.server.errors import Internal
 from worldloom.server.serving.logs import Log
@@ -33,6 +34,8 @@ class Group:
     """For each camera a view of each lane."""
     offsets: list[I64] = field(default_factory=list)
     """Where in MEMORY the pictures of these views go."""
+    ring_slots: list[int] = field(default_factory=list)
+    """Where in its shared memory each step's pictures go, if any do."""
     observed: dict[str, np.ndarray] = field(default_factory=dict)
     """The family's own observations, [lanes, *shape]."""
 
@@ -77,6 +80,8 @@ def _make_group(steps: list[Step]) -> Group | None:
     for number, step in enumerate(steps):
         step.reply, replies[number] = step.wanted.layout.slots.take()
     group = Group(steps, steps[0].wanted, lanes, replies)
+    if group.wanted.is_shared:
+        group.ring_slots = [segment_of(step).turn() for step in steps]
     try:
         _observe(group)
         _look(group)
@@ -123,15 +128,29 @@ def _offsets(group: Group, camera: str) -> I64:
     """Where the pictures of a camera go: in each reply those of its lanes, one after the other."""
     lanes_each = len(group.lanes) // len(group.steps)
     offsets = np.full((len(group.steps), lanes_each, len(OUTPUTS)), -1, np.int64)
-    for one, place in zip(group.wanted.observations, group.wanted.layout.places, strict=True):
+    placed = zip(group.wanted.observations, group.wanted.layout.places, strict=True)
+    for one, place in sorted(placed, key=lambda pair: pair[0].shows is not None):  # a shared picture wins; see fill
         if one.camera == camera:
-            within = place.start + _lane_bytes(one, lanes_each) * np.arange(lanes_each)
-            offsets[:, :, one.output] = group.replies[:, None] + within
+            if one.shows is None:
+                starts, size_bytes = group.replies + place.start, one.data_bytes
+            else:
+                starts, size_bytes = shared_places(group, one.shows), group.steps[0].agent.offer.shared_bytes[one.shows]
+            lane_bytes = size_bytes // lanes_each
+            offsets[:, :, one.output] = starts[:, None] + lane_bytes * np.arange(lanes_each)
     return offsets.reshape(-1, len(OUTPUTS))
 
 
-def _lane_bytes(one: Observation, lanes: int) -> int:
-    return one.data_bytes // lanes
+def shared_places(group: Group, picture: str) -> I64:
+    """Where in MEMORY a picture goes that is shared, for each step."""
+    places = [segment_of(step).place(picture, slot) for step, slot in zip(group.steps, group.ring_slots, strict=True)]
+    return np.array(places, np.int64)
+
+
+def segment_of(step: Step) -> Segment:
+    """The memory shared with a step's client, which is there if it was offered."""
+    segment = step.agent.segment
+    assert segment is not None
+    return segment
 
 
 def _widen(views: ViewTable, camera: str, steps: list[Step]) -> None:

@@ -18,6 +18,7 @@ from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 
 if TYPE_CHECKING:
     from worldloom.server.engine.offer import Offer, Wanted
+    from worldloom.server.engine.segment import Segment
 
 AS_IT_IS, AS_FIRST, AS_LAST = 0, 1, 2
 """What reward, discount and step_type of a reply say: what the episode says; or that a sequence begins, or is cut, for
@@ -59,6 +60,8 @@ class Agent:
         self.state = INTERRUPTED
         self.step: Step | None = None
         """The step that waits for the other agents."""
+        self.segment: Segment | None = None
+        """Memory shared with its client."""
         self.half_heights: dict[str, float] = {}
         """Of cameras whose field of view was changed; see worldloom.kernels.tables.ViewTable."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from worldloom.kernels.tables import OUTPUTS
 from worldloom.server.engine.counters import STAGES
 from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.segment import SLOTS
 from worldloom.server.engine.world import Agent, World
 from worldloom.server.env_rpc.property_tree import Property
 from worldloom.server.errors import InvalidArgument
@@ -37,7 +38,7 @@ def make_properties(engine: Engine, agent: Agent | None) -> list[Property]:
     """The properties that a stream can see; `agent` is who it is in a world, if it has joined one."""
     found = [*_server(engine), *_limits(engine), *_families(), *_counters(engine)]
     if agent is not None and not agent.world.is_gone:
-        found += [*_world(engine, agent), *_cameras(agent)]
+        found += [*_world(engine, agent), *_cameras(agent), *_shared_memory(agent)]
     return found
 
 
@@ -200,3 +201,16 @@ def _field_of_view(agent: Agent, camera: str, own: float) -> float:
 
 def _set_field_of_view(agent: Agent, camera: str, degrees: np.ndarray) -> None:
     agent.half_heights[camera] = float(np.tan(np.radians(degrees) / 2))
+
+
+def _shared_memory(agent: Agent) -> Iterator[Property]:
+    segment = agent.segment
+    if segment is None:
+        return
+    yield Property("shm.name", "A path to open the shared memory by, on the same machine.", "str", lambda: segment.name)
+    yield Property("shm.token", "The text that it begins with.", "str", _always(segment.token))
+    yield Property("shm.size_bytes", "Bytes of it in all.", "int64", _always(segment.size_bytes))
+    yield Property("shm.slots", "Steps whose pictures are there at a time.", "int64", _always(SLOTS))
+    yield Property("shm.slot_bytes", "Bytes of a slot.", "int64", _always(segment.slot_bytes))
+    for name, offset in segment.offsets.items():
+        yield Property(f"shm.offsets.{name}", "Where in a slot these pictures begin.", "int64", _always(offset))
