@@ -1,8 +1,11 @@
 """The scene: the instance rows of every lane of every world, and each lane's light, sky and fog.
 
-A lane owns a fixed run of instance rows from the moment it is added until it is freed, so a view can only ever see its
-own lane's rows. Tables grow by doubling, which makes new arrays: take `scene.instances` and `scene.lanes` anew after
-`add`, do not keep them.
+A lane owns a run of instance rows from the moment it is added until it is freed, so a view can only ever see its own
+lane's rows. Freed rows serve later lanes of the same size. Where there are more of them than rows in use, the rows in
+use move together and the rest is given back: lanes of ever other sizes leave nothing behind.
+
+So `add` and `free` may make new arrays, and `free` may move rows. Lane numbers stay as they are. Take
+`scene.instances`, `scene.lanes` and `scene.rows(lanes)` anew after either, do not keep them.
 """
 
 from collections.abc import Iterator
@@ -36,18 +39,27 @@ _LANE_DEFAULTS = LaneTable(
     fog_range=np.array([[0.0, 0.0]], np.float32),
 )
 
+SPARE_ROWS = 4096
+"""Freed rows, some 300 KiB of them, that are not worth moving others for."""
+
 
 class Scene:
-    """All lanes and their instance rows, over one asset library."""
+    """All lanes and their instance rows, over one asset library.
 
-    def __init__(self, assets: AssetLibrary) -> None:
+    Of R rows in use and at most L lanes at once, the table has max(2 R, R + max(spare_rows, L)) rows or fewer.
+    """
+
+    def __init__(self, assets: AssetLibrary, spare_rows: int = SPARE_ROWS) -> None:
         self.assets = assets
+        self._spare_rows = spare_rows
         self._instances = _repeated(_INSTANCE_DEFAULTS, 0)
         self._lanes = _repeated(_LANE_DEFAULTS, 0)
         self._in_use = np.zeros(0, np.bool_)  # as long as the lane table has room
         self._lane_count = 0
         self._row_count = 0
-        self._free: dict[int, list[int]] = {}
+        self._rows_in_use = 0
+        self._free_lanes: list[int] = []
+        self._free_runs: dict[int, list[int]] = {}  # first rows of the runs that are free, by their length
 
     @property
     def instances(self) -> InstanceTable:
@@ -63,18 +75,21 @@ class Scene:
         """Take `count` lanes with that many instance rows each, all empty and with the default look."""
         if count < 0 or rows_per_lane < 0:
             raise ValueError(f"cannot add {count} lanes of {rows_per_lane} rows: both must be 0 or more")
-        reusable = self._free.get(rows_per_lane, [])
-        split = max(0, len(reusable) - count)
-        reused = np.array(reusable[split:], np.int32)
-        del reusable[split:]
-        fresh = self._add_fresh(count - len(reused), rows_per_lane)
-        added = np.concatenate([reused, fresh])
-        self._lanes.row_count[added] = rows_per_lane
-        self._in_use[added] = True
-        return added
+        runs = self._free_runs.get(rows_per_lane, [])
+        fresh_lanes, fresh_runs = max(0, count - len(self._free_lanes)), max(0, count - len(runs))
+        self._make_room(fresh_lanes, fresh_runs * rows_per_lane)
+        lanes = np.concatenate([_take(self._free_lanes, count), self._lane_count + np.arange(fresh_lanes)])
+        first_rows = np.concatenate([_take(runs, count), self._row_count + rows_per_lane * np.arange(fresh_runs)])
+        self._lane_count += fresh_lanes
+        self._row_count += fresh_runs * rows_per_lane
+        self._rows_in_use += count * rows_per_lane
+        self._lanes.first_row[lanes] = first_rows
+        self._lanes.row_count[lanes] = rows_per_lane
+        self._in_use[lanes] = True
+        return lanes.astype(np.int32)
 
     def free(self, lanes: ArrayLike) -> None:
-        """Give lanes back. Their rows are emptied at once and serve later lanes of the same size."""
+        """Give lanes back. Their rows are emptied at once, and the rows of other lanes may move."""
         lanes = np.atleast_1d(np.asarray(lanes, np.int64))
         known = (lanes >= 0) & (lanes < self._lane_count)
         if not known.all() or not self._in_use[lanes].all():
@@ -82,15 +97,19 @@ class Scene:
             raise ValueError(f"cannot free lane {wrong[0]}: expected a lane that is in use")
         if np.unique(lanes).size != lanes.size:
             raise ValueError(f"cannot free lanes {lanes.tolist()}: one of them is named twice")
+        first_rows, counts = self._lanes.first_row[lanes], self._lanes.row_count[lanes]
         self._in_use[lanes] = False
-        counts = self._lanes.row_count[lanes]
-        for rows_per_lane in np.unique(counts):
-            same = lanes[counts == rows_per_lane]
-            _reset(self._instances, _INSTANCE_DEFAULTS, self.rows(same).ravel())
-            self._free.setdefault(int(rows_per_lane), []).extend(same.tolist())
-        first_row = self._lanes.first_row[lanes]
+        self._free_lanes.extend(lanes.tolist())
+        self._rows_in_use -= int(counts.sum())
         _reset(self._lanes, _LANE_DEFAULTS, lanes)
-        self._lanes.first_row[lanes] = first_row
+        # Packing looks at all rows in use and at all lanes: worth it once more than that was freed.
+        if self._row_count - self._rows_in_use > max(self._rows_in_use, self._lane_count, self._spare_rows):
+            self._pack()
+            return
+        for rows_per_lane in np.unique(counts[counts > 0]).tolist():
+            same = first_rows[counts == rows_per_lane]
+            _reset(self._instances, _INSTANCE_DEFAULTS, _runs(same, rows_per_lane).ravel())
+            self._free_runs.setdefault(rows_per_lane, []).extend(same.tolist())
 
     def rows(self, lanes: ArrayLike) -> I64:
         """The instance rows [n, rows_per_lane] of lanes that have equally many."""
@@ -98,22 +117,39 @@ class Scene:
         counts = np.unique(self._lanes.row_count[lanes])
         if counts.size > 1:
             raise ValueError(f"lanes with {counts.tolist()} rows in one call: expected lanes with equally many")
-        within = np.arange(counts[0] if counts.size else 0, dtype=np.int64)
-        rows: I64 = self._lanes.first_row[lanes].astype(np.int64)[:, None] + within
-        return rows
+        return _runs(self._lanes.first_row[lanes], int(counts[0]) if counts.size else 0)
 
-    def _add_fresh(self, count: int, rows_per_lane: int) -> I32:
-        """Lanes that were never used before, at the end of the tables."""
-        first_lane, first_row = self._lane_count, self._row_count
-        fresh = np.arange(first_lane, first_lane + count, dtype=np.int32)
-        self._lanes = _grown(self._lanes, _LANE_DEFAULTS, first_lane, first_lane + count)
-        self._instances = _grown(self._instances, _INSTANCE_DEFAULTS, first_row, first_row + count * rows_per_lane)
+    def _make_room(self, lanes: int, rows: int) -> None:
+        """See that so many lanes and rows fit behind those there are."""
+        self._lanes = _grown(self._lanes, _LANE_DEFAULTS, self._lane_count, self._lane_count + lanes)
+        self._instances = _grown(self._instances, _INSTANCE_DEFAULTS, self._row_count, self._row_count + rows)
         if len(self._in_use) < len(self._lanes.first_row):
             self._in_use = np.pad(self._in_use, (0, len(self._lanes.first_row) - len(self._in_use)))
-        self._lane_count += count
-        self._row_count += count * rows_per_lane
-        self._lanes.first_row[fresh] = first_row + rows_per_lane * np.arange(count)
-        return fresh
+
+    def _pack(self) -> None:
+        """Move the rows in use together, in the order of their lanes, into tables of just their number."""
+        lanes = np.flatnonzero(self._in_use[: self._lane_count])
+        counts = self._lanes.row_count[lanes].astype(np.int64)
+        first_rows = np.cumsum(counts) - counts
+        rows = np.arange(self._rows_in_use) + np.repeat(self._lanes.first_row[lanes] - first_rows, counts)
+        self._instances = each_column(self._instances, lambda column: column[rows])
+        self._lanes.first_row[lanes] = first_rows
+        self._row_count = self._rows_in_use
+        self._free_runs.clear()
+
+
+def _runs(first_rows: I32, length: int) -> I64:
+    """The rows [n, length] of runs of that length."""
+    rows: I64 = first_rows.astype(np.int64)[:, None] + np.arange(length, dtype=np.int64)
+    return rows
+
+
+def _take(stack: list[int], count: int) -> I64:
+    """The last `count` of a stack, or all if there are fewer; they are gone from it."""
+    split = max(0, len(stack) - count)
+    taken = np.array(stack[split:], np.int64)
+    del stack[split:]
+    return taken
 
 
 def _repeated(defaults: Table, count: int) -> Table:

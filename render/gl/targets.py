@@ -15,6 +15,8 @@ MAX_PAGE_BYTES = 16 << 20
 """Of one page's target: large enough to keep a card busy, small enough to be read back while the next is drawn."""
 MAX_KEPT_BYTES = 256 << 20
 """Of all targets that are kept for later draws."""
+MAX_KEPT = 256
+"""Targets: a driver has some 30 KB to keep of each, however small its pictures."""
 
 
 class Group(NamedTuple):
@@ -49,9 +51,10 @@ class Target(NamedTuple):
 class TargetCache:
     """Targets by group and number of layers; those not used for longest are given back."""
 
-    def __init__(self, gl: RawGL, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
+    def __init__(self, gl: RawGL, max_kept_bytes: int = MAX_KEPT_BYTES, max_kept: int = MAX_KEPT) -> None:
         self._gl = gl
         self._max_kept_bytes = max_kept_bytes
+        self._max_kept = max_kept
         self._kept: OrderedDict[tuple[Group, int], Target] = OrderedDict()
         self._max_layers = gl.integer(raw.MAX_ARRAY_TEXTURE_LAYERS)
 
@@ -59,6 +62,11 @@ class TargetCache:
     def kept_bytes(self) -> int:
         """Memory of all targets."""
         return sum(target.size_bytes for target in self._kept.values())
+
+    @property
+    def kept_count(self) -> int:
+        """How many targets there are."""
+        return len(self._kept)
 
     def layers_per_page(self, group: Group) -> int:
         """How many views of a group are drawn at once at most: a power of two."""
@@ -72,7 +80,7 @@ class TargetCache:
         target = self._kept.get(key)
         if target is None:
             size = layers * group.layer_bytes
-            while self._kept and self.kept_bytes + size > self._max_kept_bytes:
+            while self._kept and (self.kept_count >= self._max_kept or self.kept_bytes + size > self._max_kept_bytes):
                 self._release(self._kept.popitem(last=False)[1])
             target = self._kept[key] = self._make(group, layers)
         self._kept.move_to_end(key)

@@ -371,6 +371,19 @@ def test_targets_that_are_no_longer_used_are_given_back(renderer: GLRenderer) ->
     assert cache.kept_bytes == 0
 
 
+def test_ever_other_small_sizes_leave_few_targets(renderer: GLRenderer) -> None:
+    """They would fit into the bytes by the ten thousand, and a driver has more to keep of each than its pixels."""
+    renderer._context.enter()
+    cache = TargetCache(renderer._gl, max_kept=8)
+    made = [cache.get(Group(width, 1, 1, False), 1) for width in range(1, 40)]
+    assert cache.kept_count == 8
+    assert cache.get(Group(32, 1, 1, False), 1) is made[31]  # the oldest of the eight
+    cache.get(Group(40, 1, 1, False), 1)
+    assert cache.get(Group(32, 1, 1, False), 1) is made[31], "expected that the one unused for longest goes"
+    cache.release()
+    assert cache.kept_count == 0
+
+
 def test_memory_stays_flat_over_many_batches(renderer: GLRenderer, assets: AssetLibrary) -> None:
     scene, views = crowd(assets, 12, seed=9)
     rng = np.random.default_rng(0)

@@ -125,6 +125,26 @@ def test_whatever_lanes_come_and_go(renderer: Renderer) -> None:
     assert draw(renderer, scene, watched) == expected
 
 
+def test_whatever_lanes_of_other_sizes_make_the_rows_move(renderer: Renderer) -> None:
+    scene, views = make_crowd(40)
+    watched = select_views(views, np.arange(10, 20))
+    expected = draw(renderer, scene, watched)
+    scene.free(np.arange(10))
+    rng, moves, beside = np.random.default_rng(4), 0, scene.add(3, 1)
+    for rows in range(ROWS + 1, ROWS + 31):
+        before = scene.lanes.first_row[10:20].copy()
+        scene.free(beside)
+        beside = scene.add(3, int(rng.integers(0, 9)))
+        others = scene.add(int(rng.integers(300, 900)), rows)
+        populate(scene, others[:20], seed=rows)
+        assert draw(renderer, scene, watched) == expected
+        scene.free(others)
+        assert draw(renderer, scene, watched) == expected
+        moves += bool((scene.lanes.first_row[10:20] != before).any())
+    assert moves > 5, "expected that the rows of those who stay are moved time and again"
+    assert len(scene.instances.mesh) <= 4096 + 30 * ROWS + 3 * 9
+
+
 def test_no_view_shows_another_lane(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:
     scene, views = crowd
     seen = 0
