@@ -95,7 +95,8 @@ def take_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-            raise SettingError(f"unknown setting {shortened(name)}{hint}: expected some of {', '.join(known) or 'none'}")
+            came = f"unknown setting {shortened(name)}{hint}"
+            raise SettingError(f"{came}: expected some of {', '.join(known) or 'none'}")
     return {name: setting.take(given.get(name, setting.default)) for name, setting in known.items()}
 
 

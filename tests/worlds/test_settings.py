@@ -32,7 +32,7 @@ def refusal(setting: Setting, value: object) -> str:
         setting.take(value)
     text = str(refused.value)
     assert f"{setting.name!r}" in text
-    assert repr(value) in text
+    assert repr(value)[:100] in text
     assert f"expected {setting.expected}" in text
     return text
 
@@ -155,7 +155,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known(name: str, nearest: s
 
 @given(st.text(min_size=1).filter(lambda name: name not in {setting.name for setting in TABLE}))
 def test_any_unknown_name_is_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=re.escape(f"unknown setting {name!r}")):
+    with pytest.raises(SettingError, match=re.escape(f"unknown setting {repr(name)[:100]}")):
         take_settings(TABLE, {name: 3})
 
 
