@@ -6,6 +6,7 @@ the engine's thread.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
@@ -13,7 +14,7 @@ from dm_env_rpc.v1.extensions import properties_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
 
-from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.engine import SHUTTING_DOWN, Engine
 from worldloom.server.engine.offer import Offer
 from worldloom.server.engine.world import Agent, Step, WorldReset
 from worldloom.server.env_rpc.properties import make_properties
@@ -22,7 +23,15 @@ from worldloom.server.env_rpc.replies import error_reply
 from worldloom.server.env_rpc.specs import offer_specs
 from worldloom.server.env_rpc.templates import step_layout
 from worldloom.server.env_rpc.tensors import ActionReader, settings_from
-from worldloom.server.errors import FailedPrecondition, Internal, InvalidArgument, NotFound, Refusal, Unimplemented
+from worldloom.server.errors import (
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    Refusal,
+    Unavailable,
+    Unimplemented,
+)
 from worldloom.server.serving.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
 
@@ -73,6 +82,8 @@ class Session:
                 self._send(response)
 
     def _handle(self, data: bytes) -> rpc.EnvironmentResponse | None:
+        if self.engine.is_draining:
+            raise Unavailable(SHUTTING_DOWN)
         try:
             request = rpc.EnvironmentRequest.FromString(data)
         except DecodeError as error:
@@ -96,7 +107,9 @@ class Session:
             )
         directory = self.engine.directory
         world = directory.find(request.world_name)
-        self.agent = directory.join(world, settings_from(request.settings), self._wardrobe)
+        agent = directory.join(world, settings_from(request.settings), self._wardrobe)
+        self._leave()  # the world that is gone, if there was one
+        self.agent = agent
         self._set_offer(self.agent.offer)
         log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.slot)
         return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=offer_specs(self.agent.offer)))
@@ -131,9 +144,10 @@ class Session:
     def _reset_world(self, request: rpc.ResetWorldRequest) -> None:
         directory = self.engine.directory
         world = directory.find(request.world_name)
-        restart = directory.prepare_restart(world, settings_from(request.settings))
-        caller = self.agent if self.agent is not None and self.agent.world is world else None
-        self.engine.reset_world(world, WorldReset(caller, restart, self._answer_reset_world, self._refuse))
+        given = settings_from(request.settings)
+        directory.check_restart(world, given)
+        restart = partial(directory.restart, world, given)
+        self.engine.reset_world(world, WorldReset(self.agent, restart, self._answer_reset_world, self._refuse))
 
     def _answer_reset_world(self) -> None:
         self._send(rpc.EnvironmentResponse(reset_world=rpc.ResetWorldResponse()))
