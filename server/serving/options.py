@@ -19,8 +19,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal
 
-LARGEST = 2**31 - 1
-"""Of any whole number. gRPC takes no larger ones."""
 _METAVARS = {str: "TEXT", int: "N", float: "S", Path: "FILE", bool: ""}
 
 
@@ -54,7 +52,7 @@ class Option:
         if self.choices:
             one = f"one of {', '.join(self.choices)}"
         elif self.kind is int:
-            one = f"a whole number from {self.minimum} to {LARGEST}"
+            one = f"a whole number of {self.minimum} or more"
         else:
             one = {float: "a number of seconds above 0", bool: "true or false", str: "a text", Path: "a file"}[
                 self.kind
@@ -85,7 +83,7 @@ class Option:
         if fits and self.choices:
             fits = value in self.choices
         if fits and self.kind is int:
-            fits = self.minimum <= value <= LARGEST
+            fits = value >= self.minimum
         if fits and self.kind is float:
             fits = math.isfinite(value) and value > 0
         if not fits:

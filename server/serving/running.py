@@ -75,6 +75,7 @@ async def _serve(
         engine.drain()
         await _first_of(streams.have_ended(), signals.get(), timeout_s=GRACE_S)
         await server.stop(grace=None)
+        await _let_others_end()
     log.info("stopped")
 
 
@@ -99,6 +100,13 @@ async def _first_of(*waits: Coroutine[Any, Any, object], timeout_s: float) -> No
     await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
+
+
+async def _let_others_end() -> None:
+    """Wait for the handlers of calls that were cut off. gRPC does not, and complains if the loop ends before them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=GRACE_S)
 
 
 def _make_renderer(config: ServeConfig) -> Renderer:

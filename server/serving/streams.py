@@ -101,6 +101,7 @@ class Stream:
                 self._unanswered += 1
                 self._is_busy = True
                 self._post(functools.partial(self.receive, request))
+            del request  # it may be large, and the next may be long in coming
         self._has_ended = True
         self._wake()
 
@@ -133,6 +134,7 @@ class Stream:
             else:
                 return
             await write(reply)
+            del reply  # the engine uses its memory again once nobody holds it
 
     def deliver(self, reply: bytes) -> None:
         """Take the engine's answer to the request it has."""

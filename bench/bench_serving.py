@@ -1,0 +1,96 @@
+"""What serving costs beyond gRPC itself: the same clients against our server and against one that only echoes.
+
+Client and server are in different processes. Both servers are there all the time; rounds alternate between them.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from statistics import median, quantiles
+
+import pytest
+
+from worldloom.bench.load import Streams, connect, echo_process, open_echo, open_worlds, worldloom_process
+from worldloom.bench.reporting import Report
+
+ROUNDS = 7
+ROUND_S = 1.0
+
+
+@contextlib.contextmanager
+def both(
+    streams: int, connections: int, family: str, observations: list[str], lanes: int | None = None
+) -> Iterator[tuple[Streams, Streams]]:
+    """The same streams to our server and to an echo with replies as large as ours."""
+    loop = asyncio.new_event_loop()
+    with worldloom_process() as address:
+        ours = connect(loop, address, connections)
+        open_worlds(ours, streams, family, observations, lanes)
+        with echo_process(ours.reply_bytes) as echo_address:
+            echo = connect(loop, echo_address, connections)
+            open_echo(echo, streams, ours.requests[0])
+            echo.run(0.3)
+            ours.run(0.3)
+            yield ours, echo
+            echo.close()
+            ours.close()
+    loop.close()
+
+
+def in_turn(ours: Streams, echo: Streams) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Rates of each round, and all times, ours and the echo's."""
+    our_rates, echo_rates = [], []
+    our_times: list[float] = []
+    echo_times: list[float] = []
+    for _ in range(ROUNDS):
+        rate, times = echo.run(ROUND_S)
+        echo_rates.append(rate)
+        echo_times += times
+        rate, times = ours.run(ROUND_S)
+        our_rates.append(rate)
+        our_times += times
+    return our_rates, echo_rates, our_times, echo_times
+
+
+def bench_latency_of_one_stream(report: Report) -> None:
+    with both(1, 1, "cartpole", []) as (ours, echo):
+        _, _, our_times, echo_times = in_turn(ours, echo)
+        report.seconds(lambda: ours.run(0.1), rounds=1)
+    for name, our_s, echo_s in (
+        ("median", median(our_times), median(echo_times)),
+        ("99th percentile", quantiles(our_times, n=100)[98], quantiles(echo_times, n=100)[98]),
+    ):
+        report.row(
+            f"one stream, steps without pictures against an echo: {name}",
+            f"{our_s / echo_s:.2f} × ({1e6 * our_s:.0f} µs)",
+            "≤ 2 ×",
+            our_s <= 2 * echo_s,
+        )
+
+
+@pytest.mark.parametrize("family", ["cartpole", "catch", "maze"])
+def bench_many_streams(report: Report, family: str) -> None:
+    with both(64, 4, family, ["eye.rgb"]) as (ours, echo):
+        our_rates, echo_rates, _, _ = in_turn(ours, echo)
+        report.seconds(lambda: ours.run(0.1), rounds=1)
+    ratio = median(our_rates) / median(echo_rates)
+    report.row(
+        f"{family}, 64 streams of one 64² rgb picture each, against an echo of the same size",
+        f"{ratio:.2f} × ({median(our_rates):,.0f} frames/s)",
+        "≥ 0.6 ×",
+        ratio >= 0.6,
+    )
+
+
+@pytest.mark.parametrize("family", ["cartpole", "catch", "maze"])
+def bench_vector_worlds_over_tcp(report: Report, family: str) -> None:
+    with both(2, 2, family, ["eye.rgb"], lanes=256) as (ours, echo):
+        our_rates, echo_rates, _, _ = in_turn(ours, echo)
+        report.seconds(lambda: ours.run(0.1), rounds=1)
+    ratio = median(our_rates) / median(echo_rates)
+    report.row(
+        f"{family}, two streams of 256 lanes each over TCP, 64² rgb, against an echo of the same size",
+        f"{ratio:.2f} × ({256 * median(our_rates):,.0f} frames/s)",
+        "≥ 0.5 ×",
+        ratio >= 0.5,
+    )

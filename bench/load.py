@@ -1,0 +1,135 @@
+"""Clients that do nothing but send requests and take replies, for measuring servers in other processes."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from dm_env_rpc.v1 import tensor_utils
+
+_METHOD = "/dm_env_rpc.v1.Environment/Process"
+
+
+@contextlib.contextmanager
+def server_process(*words: str) -> Iterator[str]:
+    """A server in a process of its own, run by this Python with these words; its address."""
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def worldloom_process(*flags: str) -> contextlib.AbstractContextManager[str]:
+    """A `worldloom serve`."""
+    command = "import sys; from worldloom.server.cli import main; sys.exit(main())"
+    return server_process("-c", command, "serve", "--listen", "127.0.0.1:0", "--log-level", "warning", *flags)
+
+
+def echo_process(reply_bytes: int) -> contextlib.AbstractContextManager[str]:
+    """A server that answers with so many bytes, always the same."""
+    return server_process("-m", "worldloom.bench.echo_server", str(reply_bytes))
+
+
+@dataclass
+class Streams:
+    """Streams to one server, each with a request that it sends again and again."""
+
+    loop: asyncio.AbstractEventLoop
+    channels: list[grpc.aio.Channel]
+    calls: list[grpc.aio.StreamStreamCall] = field(default_factory=list)
+    requests: list[bytes] = field(default_factory=list)
+    reply_bytes: int = 0
+
+    def run(self, seconds: float) -> tuple[float, list[float]]:
+        """Messages a second over all streams, and how long each took."""
+        return self.loop.run_until_complete(self._run(seconds))
+
+    async def _run(self, seconds: float) -> tuple[float, list[float]]:
+        took_s: list[float] = []
+        end = time.perf_counter() + seconds
+
+        async def step(call: grpc.aio.StreamStreamCall, request: bytes) -> None:
+            while (began := time.perf_counter()) < end:
+                await call.write(request)
+                await call.read()
+                took_s.append(time.perf_counter() - began)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(step(*one) for one in zip(self.calls, self.requests, strict=True)))
+        return len(took_s) / (time.perf_counter() - began), took_s
+
+    def close(self) -> None:
+        """End all streams."""
+        for call in self.calls:
+            call.cancel()
+        self.loop.run_until_complete(asyncio.gather(*(channel.close() for channel in self.channels)))
+
+
+def connect(loop: asyncio.AbstractEventLoop, address: str, connections: int) -> Streams:
+    """No streams yet, over so many connections."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+
+    async def make() -> list[grpc.aio.Channel]:
+        return [grpc.aio.insecure_channel(address, options=options) for _ in range(connections)]
+
+    return Streams(loop, loop.run_until_complete(make()))
+
+
+def open_echo(streams: Streams, count: int, request: bytes) -> None:
+    """Streams that send just this."""
+    for number in range(count):
+        streams.calls.append(streams.channels[number % len(streams.channels)].stream_stream(_METHOD)())
+        streams.requests.append(request)
+
+
+def open_worlds(
+    streams: Streams, count: int, family: str, observations: Sequence[str], lanes: int | None = None
+) -> None:
+    """Streams that step a world each, and ask for these observations."""
+    streams.loop.run_until_complete(_open_worlds(streams, count, family, observations, lanes))
+
+
+async def _open_worlds(
+    streams: Streams, count: int, family: str, observations: Sequence[str], lanes: int | None
+) -> None:
+    for number in range(count):
+        call = streams.channels[number % len(streams.channels)].stream_stream(_METHOD)()
+        settings: dict[str, object] = {"family": family, "seed": number}
+        if lanes is not None:
+            settings["lanes"] = lanes
+        created = await _ask(call, create_world=rpc.CreateWorldRequest(settings=_packed(settings)))
+        joining: dict[str, object] = {"max_reply_bytes": 1 << 30}
+        if observations:
+            joining["observations"] = list(observations)
+        join = rpc.JoinWorldRequest(world_name=created.create_world.world_name, settings=_packed(joining))
+        specs = (await _ask(call, join_world=join)).join_world.specs
+        step = rpc.StepRequest(requested_observations=list(specs.observations) if observations else [])
+        for uid, spec in specs.actions.items():
+            step.actions[uid].CopyFrom(tensor_utils.pack_tensor(0, dtype=spec.dtype))
+            step.actions[uid].shape[:] = spec.shape
+        request = rpc.EnvironmentRequest(step=step).SerializeToString()
+        for _ in range(3):
+            await call.write(request)
+            streams.reply_bytes = len(await call.read())
+        streams.calls.append(call)
+        streams.requests.append(request)
+
+
+async def _ask(call: grpc.aio.StreamStreamCall, **payload: object) -> rpc.EnvironmentResponse:
+    await call.write(rpc.EnvironmentRequest(**payload).SerializeToString())
+    response = rpc.EnvironmentResponse.FromString(await call.read())
+    if response.HasField("error"):
+        raise RuntimeError(response.error.message)
+    return response
+
+
+def _packed(settings: dict[str, object]) -> dict[str, rpc.Tensor]:
+    return {name: tensor_utils.pack_tensor(value) for name, value in settings.items()}

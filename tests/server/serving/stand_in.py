@@ -1,0 +1,132 @@
+"""A stand-in for the engine: a thread with the same inbox, whose sessions echo, hold back, or answer at length."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import grpc
+
+from worldloom.server.limits import Limits
+from worldloom.server.serving.channel import channel_options
+from worldloom.server.serving.streams import Stream, Streams
+
+TIMEOUT_S = 10.0
+METHOD = "/test.Echo/Process"
+LONG = 1 << 20
+
+
+class StandIn:
+    """The thread."""
+
+    def __init__(self) -> None:
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._outgoing: list[tuple[Any, bytes]] = []
+        self._wake: Callable[[list[tuple[Any, bytes]]], None]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._changed = threading.Condition()
+        self.events: list[tuple[str, object]] = []
+        """What sessions were told, in order: the name of the stream, and `open`, `close` or a request."""
+        self.held: list[tuple[Stream, bytes]] = []
+        """Requests that are not answered until they are released."""
+
+    def start(self, wake: Callable[[list[tuple[Any, bytes]]], None]) -> None:
+        self._wake = wake
+        self._thread.start()
+
+    def post(self, call: Callable[[], None]) -> None:
+        self._inbox.put(call)
+
+    def stop(self) -> None:
+        self._inbox.put(None)
+        self._thread.join(TIMEOUT_S)
+
+    def session(self, name: str, target: Stream) -> "EchoSession":
+        return EchoSession(self, name, target)
+
+    def send(self, target: Stream, data: bytes) -> None:
+        assert threading.current_thread() is self._thread
+        self._outgoing.append((target, data))
+
+    def note(self, name: str, event: object) -> None:
+        with self._changed:
+            self.events.append((name, event))
+            self._changed.notify_all()
+
+    def release(self) -> None:
+        """Answer all that was held back."""
+        self.post(self._release)
+
+    def wait_for(self, *events: tuple[str, object]) -> None:
+        """Wait until all these have happened."""
+        with self._changed:
+            happened = self._changed.wait_for(lambda: all(one in self.events for one in events), TIMEOUT_S)
+        assert happened, f"{events} did not all happen: {self.events[-20:]}"
+
+    def _release(self) -> None:
+        for target, data in self.held:
+            self.send(target, echo(data))
+        self.held.clear()
+
+    def _run(self) -> None:
+        while True:
+            calls = [self._inbox.get()]
+            calls += [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
+            for call in calls:
+                if call is None:
+                    return
+                call()
+            batch, self._outgoing = self._outgoing, []
+            if batch:
+                self._wake(batch)
+
+
+class EchoSession:
+    """Answers `hold…` when it is released, `long…` with a mebibyte, anything else with itself."""
+
+    def __init__(self, engine: StandIn, name: str, target: Stream) -> None:
+        self._engine, self._name, self._target = engine, name, target
+
+    def open(self) -> None:
+        self._engine.note(self._name, "open")
+
+    def receive(self, data: bytes) -> None:
+        if data.startswith(b"hold"):
+            self._engine.held.append((self._target, data))
+        else:
+            self._engine.send(self._target, echo(data))
+        self._engine.note(self._name, data)
+
+    def close(self) -> None:
+        self._engine.note(self._name, "close")
+
+
+def echo(data: bytes) -> bytes:
+    return data.ljust(LONG, b".") if data.startswith(b"long") else data
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    limits: Limits | None = None, changes: Mapping[str, int] = MappingProxyType({})
+) -> AsyncIterator[tuple[str, StandIn, Streams]]:
+    """A gRPC server with the stand-in behind it: its address, the stand-in, and its streams.
+
+    `changes` are to gRPC's options.
+    """
+    options = dict(channel_options(limits or Limits()))
+    assert options.keys() >= changes.keys()
+    engine = StandIn()
+    streams = Streams(engine.post, engine.session, limits or Limits())
+    server = grpc.aio.server(options=list({**options, **changes}.items()))
+    server.add_generic_rpc_handlers([streams.handler("test.Echo")])
+    port = server.add_insecure_port("127.0.0.1:0")
+    engine.start(streams.wake)
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}", engine, streams
+    finally:
+        await server.stop(None)
+        await streams.have_ended()
+        engine.stop()

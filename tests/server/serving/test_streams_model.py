@@ -1,0 +1,122 @@
+"""A stream between a client and an engine that both take their time: random turns of events, judged afterwards."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import grpc
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worldloom.server.limits import Limits
+from worldloom.server.serving.streams import Stream
+
+MOST_BYTES = 64
+ROUNDS = 12
+"""Turns of the event loop after which nothing moves any more by itself."""
+
+
+class Script:
+    """Client and engine at once: what is sent, when it is answered and when a reply is taken is up to the test."""
+
+    def __init__(self, most_waiting: int) -> None:
+        self.sent: list[bytes] = []
+        self.at_engine: list[bytes] = []
+        self.written: list[bytes] = []
+        self.when_read: list[tuple[int, int]] = []
+        """For each request that was read: how many were at the engine, and how many replies written, just then."""
+        self._unread: deque[bytes] = deque()
+        self._answered = 0
+        self._is_over = False
+        self._news = asyncio.Event()
+        self._may_write: asyncio.Queue[None] = asyncio.Queue()
+        limits = Limits(max_waiting_requests=most_waiting, max_message_bytes=MOST_BYTES)
+        self.stream = Stream(self, self._post, limits)
+        self.stream.receive = self.at_engine.append
+
+    def _post(self, call: Callable[[], None]) -> None:
+        assert len(self.at_engine) == self._answered, "the engine has one request of a stream at a time"
+        call()
+
+    async def read(self) -> object:
+        while not self._unread:
+            if self._is_over:
+                return grpc.aio.EOF
+            self._news.clear()
+            await self._news.wait()
+        self.when_read.append((len(self.at_engine), len(self.written)))
+        return self._unread.popleft()
+
+    async def write(self, reply: bytes) -> None:
+        self.written.append(reply)
+        await self._may_write.get()
+
+    def send(self, size_bytes: int) -> None:
+        self.sent.append(len(self.sent).to_bytes(4, "big").ljust(size_bytes, b"."))
+        self._unread.append(self.sent[-1])
+        self._news.set()
+
+    def end(self) -> None:
+        self._is_over = True
+        self._news.set()
+
+    def answer(self) -> None:
+        if self._answered < len(self.at_engine):
+            self.stream.deliver(self.at_engine[self._answered])
+            self._answered += 1
+
+    def let_write(self) -> None:
+        self._may_write.put_nowait(None)
+
+
+async def settle() -> None:
+    for _ in range(ROUNDS):
+        await asyncio.sleep(0)
+
+
+async def play(turns: list[int | str], most_waiting: int) -> Script:
+    script = Script(most_waiting)
+    handling = asyncio.gather(script.stream.take_requests(), script.stream.answer())
+    for turn in turns:
+        if isinstance(turn, int):
+            script.send(turn)
+        elif turn == "answer":
+            script.answer()
+        else:
+            script.let_write()
+        await settle()
+    script.end()
+    for _ in range(2 * len(turns) + 1):
+        script.answer()
+        script.let_write()
+        await settle()
+    await asyncio.wait_for(handling, timeout=5)
+    return script
+
+
+def kind_of(request: bytes, reply: bytes) -> str:
+    if reply == request:
+        return "echo"
+    error = dm_env_rpc_pb2.EnvironmentResponse.FromString(reply).error
+    assert error.code == 8
+    return "large" if "--max-message-bytes" in error.message else "many"
+
+
+sizes_bytes = st.sampled_from([4, 20, 50, MOST_BYTES, MOST_BYTES + 1])
+
+
+@given(st.lists(sizes_bytes | st.sampled_from(["answer", "write"])), st.integers(1, 4))
+@settings(max_examples=300)
+def test_every_request_is_answered_once_in_order_within_the_limits(turns: list[int | str], most_waiting: int) -> None:
+    script = asyncio.run(play(turns, most_waiting))
+    kinds = [kind_of(request, reply) for request, reply in zip(script.sent, script.written, strict=True)]
+    echoed = [index for index, kind in enumerate(kinds) if kind == "echo"]
+    assert script.at_engine == [script.sent[index] for index in echoed]
+    for index, (count_at_engine, count_written) in enumerate(script.when_read):
+        waiting = sum(kind != "many" for kind in kinds[count_written:index])
+        assert waiting <= most_waiting
+        is_large = len(script.sent[index]) > MOST_BYTES
+        assert kinds[index] == ("many" if waiting == most_waiting else "large" if is_large else "echo")
+        queued = [one for one in echoed if one < index][count_at_engine:]
+        assert sum(len(script.sent[one]) for one in queued) < MOST_BYTES
