@@ -133,8 +133,26 @@ class Directory:
         world.is_gone = True
         self._give_back(world.pool, world.lanes)
 
-    def prepare_restart(self, world: World, given: Mapping[str, object]) -> Callable[[], None]:
-        """Check these settings of ResetWorld; what comes back applies them, and cannot fail."""
+    def check_restart(self, world: World, given: Mapping[str, object]) -> None:
+        """Check these settings of ResetWorld."""
+        self._take_restart(world, given)
+
+    def restart(self, world: World, given: Mapping[str, object]) -> None:
+        """Apply settings of ResetWorld. They are checked again: while the reset waited, others may have come."""
+        pool, own, seed = self._take_restart(world, given)
+        world.settings = own
+        world.seed = world.seed if seed is None else seed
+        if pool is not world.pool:
+            before = world.pool, world.lanes
+            world.move(pool, self._take_lanes(pool, world.seed, len(world.lanes)))
+            self._give_back(*before)
+            for agent in world.agents.values():
+                agent.take_offer(_moved(agent, pool))
+        elif seed is not None:
+            pool.reseed(world.lanes, lane_seeds(seed, len(world.lanes)))
+
+    def _take_restart(self, world: World, given: Mapping[str, object]) -> tuple[Pool, dict[str, object], int | None]:
+        """The pool, the family's own settings and the seed, if there is a new one."""
         fixed = [name for name in ("family", "lanes") if name in given]
         if fixed:
             raise InvalidArgument(f"setting {fixed[0]!r} cannot change: create another world instead")
@@ -142,27 +160,13 @@ class Directory:
         common, own = _split({"family": kind.name, **given})
         own = {**world.settings, **own}
         pool = self._pool(kind, own)
-        changed = next((a for a in world.agents.values() if not _looks_same(a.offer, _moved(a, pool))), None)
+        changed = next((agent for agent in world.agents.values() if not _fits(agent, pool)), None)
         if changed is not None:
             raise FailedPrecondition(
-                f"these settings change what agent {changed.slot} of {world.name} can do or see: "
+                f"these settings change what agent {changed.slot} of {world.name} can do or see, or if it can be: "
                 "expected settings that do not while someone is in it; leave it first, or create another world"
             )
-        seed = int(common["seed"]) % 2**64 if "seed" in given else None
-
-        def restart() -> None:
-            world.settings = own
-            world.seed = world.seed if seed is None else seed
-            if pool is not world.pool:
-                before = world.pool, world.lanes
-                world.pool, world.lanes = pool, self._take_lanes(pool, world.seed, len(world.lanes))
-                self._give_back(*before)
-                for agent in world.agents.values():
-                    agent.offer = _moved(agent, pool)
-            elif seed is not None:
-                pool.reseed(world.lanes, lane_seeds(seed, len(world.lanes)))
-
-        return restart
+        return pool, own, int(common["seed"]) % 2**64 if "seed" in given else None
 
     def reap(self) -> list[World]:
         """Destroy the worlds that nobody was in for too long."""
@@ -266,8 +270,12 @@ def _family_of(given: Mapping[str, object]) -> type[Family]:
         raise InvalidArgument(f"setting 'family': {error}") from error
 
 
-def _looks_same(one: Offer, other: Offer) -> bool:
-    return one.actions == other.actions and one.observations == other.observations
+def _fits(agent: Agent, pool: Pool) -> bool:
+    """Whether an agent can do and see the same if its world moves to another pool."""
+    if agent.slot >= pool.family.agents:
+        return False
+    offer, moved = agent.offer, _moved(agent, pool)
+    return offer.actions == moved.actions and offer.observations == moved.observations
 
 
 def _moved(agent: Agent, pool: Pool) -> Offer:

@@ -21,9 +21,9 @@ from worldloom.server.engine.plan import plan
 from worldloom.server.engine.simulate import simulate
 from worldloom.server.engine.warm_up import warm_up
 from worldloom.server.engine.world import AS_LAST, Agent, Step, World, WorldReset
-from worldloom.server.errors import NotFound, Refusal, Unavailable
+from worldloom.server.errors import Internal, NotFound, Refusal, Unavailable
 from worldloom.server.limits import Limits
-from worldloom.server.serving.logs import Log
+from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
 
 log = Log("engine")
@@ -44,6 +44,7 @@ class Engine:
         self.counters = Counters()
         self.directory = Directory(limits, time.monotonic)
         self.is_draining = False
+        self.has_failed = False
         self.easel: Easel
         self._make_renderer = make_renderer
         self._inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
@@ -54,10 +55,16 @@ class Engine:
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
 
-    def start(self, wake: Callable[[Batch], None]) -> None:
-        """Start the thread. It is back when the renderer is ready to draw, or raises what stops it."""
+    def start(self, wake: Callable[[Batch], None], failed: Call = lambda: None) -> None:
+        """Start the thread. It is back when the renderer is ready to draw, or raises what stops it.
+
+        `wake` is called with the replies of each tick, `failed` if a bug ends the thread: then nobody is answered any
+        more. Both on that thread.
+        """
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, args=(wake, started), name="worldloom-engine", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(wake, failed, started), name="worldloom-engine", daemon=True
+        )
         self._thread.start()
         problem = started.get()
         if problem is not None:
@@ -107,6 +114,9 @@ class Engine:
     def reset_world(self, world: World, reset: WorldReset) -> None:
         """Begin a new sequence for everyone, once those in the middle of one have been told."""
         world.resets.append(reset)
+        if reset.caller is not None:
+            reset.caller.is_resetting = True
+            self.touch(reset.caller.world)  # someone may wait for it there
         if world.is_free_to_reset:
             self._finish_resets(world)
         self.touch(world)
@@ -162,12 +172,12 @@ class Engine:
         """Reset a world if everyone has been told."""
         if not world.is_free_to_reset:
             return
-        resets, world.resets = world.resets, []
-        for reset in resets:
-            reset.restart()
-            if reset.caller is not None:
-                reset.caller.state = INTERRUPTED
-        for reset in resets:
+        done = [reset for reset in _release_resets(world) if _restart(reset)]
+        if done:
+            for agent in world.agents.values():
+                if agent.is_running:
+                    agent.state = INTERRUPTED
+        for reset in done:
             reset.answer()
         self.touch(world)
 
@@ -183,7 +193,9 @@ class Engine:
         for world in self.directory.worlds.values():
             _refuse_waiting(world, Unavailable(SHUTTING_DOWN))
 
-    def _run(self, wake: Callable[[Batch], None], started: "queue.SimpleQueue[BaseException | None]") -> None:
+    def _run(
+        self, wake: Callable[[Batch], None], failed: Call, started: "queue.SimpleQueue[BaseException | None]"
+    ) -> None:
         try:
             self.open()
             warm_up(self.easel.renderer)
@@ -197,7 +209,12 @@ class Engine:
                 if replies:
                     wake(replies)
                     self._watch.mark("send")
+                del replies  # slots are free when nobody holds them, and we might wait here for long
                 self._reap()
+        except BaseException:
+            log.error("the engine failed")
+            self.has_failed = True
+            failed()
         finally:
             self.close()
 
@@ -225,13 +242,35 @@ def _make(call: Call) -> None:
         log.error("a call failed")
 
 
+def _restart(reset: WorldReset) -> bool:
+    """Apply the settings of a reset; whether they fit."""
+    try:
+        reset.restart()
+    except Refusal as refusal:
+        reset.refuse(refusal)
+        return False
+    except Exception:
+        log.error("reset failed")
+        reset.refuse(Internal("the world could not be reset; the server's log has more"))
+        return False
+    return True
+
+
+def _release_resets(world: World) -> list[WorldReset]:
+    """The resets that wait in a world; from now on they do not."""
+    resets, world.resets = world.resets, []
+    for reset in resets:
+        if reset.caller is not None:
+            reset.caller.is_resetting = False
+    return resets
+
+
 def _cut(world: World) -> list[Step]:
     """End the sequences of those who have stepped in a world that someone resets: they see it one last time."""
-    callers = [reset.caller for reset in world.resets]
     cut = []
     for agent in world.agents.values():
         step = agent.step
-        if step is not None and agent.is_running and agent not in callers:
+        if step is not None and agent.is_running:
             agent.step, agent.state = None, INTERRUPTED
             step.state, step.way = INTERRUPTED, AS_LAST
             cut.append(step)
@@ -244,6 +283,5 @@ def _refuse_waiting(world: World, refusal: Refusal) -> None:
         step, agent.step = agent.step, None
         if step is not None:
             step.refuse(refusal)
-    resets, world.resets = world.resets, []
-    for reset in resets:
+    for reset in _release_resets(world):
         reset.refuse(refusal)

@@ -20,6 +20,10 @@ from worldloom.worlds.pool import Pool
 
 _MOST_KEPT = 64
 """Sets of observations that a stream's answers are remembered for; one that asks for more is served slower."""
+_MOST_KEPT_BYTES = 16 << 20
+"""Of replies with them: each set has memory of its own. The last one is kept whatever its size."""
+_LONGEST_KEPT = 256
+"""Numbers in a request for a set that is remembered; only one that repeats them has more."""
 SHARED = "@shm"
 """How names of observations end that say where in shared memory a picture lies."""
 _HEADER_BYTES = 64
@@ -73,6 +77,8 @@ class Wanted:
     def __init__(self, observations: tuple[Observation, ...], layout: Layout) -> None:
         self.observations = observations
         self.layout = layout
+        self.data_bytes = sum(one.data_bytes for one in observations)
+        """How much of a reply is data."""
         self.is_shared = any(one.shows for one in observations)
         """Whether pictures go into shared memory."""
         cameras: dict[str, int] = {}
@@ -103,6 +109,7 @@ class Offer:
         }
         """The pictures that are offered in shared memory, and how much they take."""
         self._kept: dict[tuple[int, ...], Wanted] = {}
+        self._kept_bytes = 0
 
     def want(self, uids: Sequence[int]) -> Wanted:
         """What a step with these numbers asks for."""
@@ -116,10 +123,17 @@ class Offer:
                         f"requested observation {uid} is not offered: expected some of {known or 'none'}"
                     )
             wanted = self.wardrobe.find(self, tuple(self.observations[uid] for uid in dict.fromkeys(asked)))
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[asked] = wanted
+            if len(asked) <= _LONGEST_KEPT:
+                self._keep(asked, wanted)
         return wanted
+
+    def _keep(self, asked: tuple[int, ...], wanted: Wanted) -> None:
+        """Remember it, and forget the others if all of them would take too much."""
+        self._kept_bytes += wanted.data_bytes
+        if len(self._kept) >= _MOST_KEPT or self._kept_bytes > _MOST_KEPT_BYTES:
+            self._kept.clear()
+            self._kept_bytes = wanted.data_bytes
+        self._kept[asked] = wanted
 
 
 class Wardrobe:

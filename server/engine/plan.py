@@ -14,8 +14,8 @@ from worldloom.server.engine.offer import Wanted
 from worldloom.server.engine.segment import Segment
 from worldloom.server.engine.world import Step, World
 from worldloom.server.errors import Internal
-from worldloom.server.serving.logs import Log
-from worldloom.worlds.pool import Pool
+from worldloom.server.logs import Log
+from worldloom.worlds.pool import INTERRUPTED, Pool
 
 log = Log("engine")
 
@@ -67,8 +67,9 @@ def join_views(groups: Sequence[Group]) -> tuple[ViewTable, I64] | None:
 
 
 def refuse(steps: Iterable[Step], text: str) -> None:
-    """Tell these agents that a bug keeps them from seeing what they asked for."""
+    """Tell these agents that a bug keeps them from seeing what they asked for. Their next step begins a sequence."""
     for step in steps:
+        step.agent.state = INTERRUPTED
         step.refuse(Internal(text))
 
 

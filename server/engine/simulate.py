@@ -6,7 +6,7 @@ import numpy as np
 
 from worldloom.server.engine.world import AS_FIRST, AS_IT_IS, AS_LAST, Agent, Step, World
 from worldloom.server.errors import Internal
-from worldloom.server.serving.logs import Log
+from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 
 log = Log("engine")
@@ -71,7 +71,7 @@ def _take_step(agent: Agent, begun: bool, status: int) -> Step:
     step, agent.step = agent.step, None
     assert step is not None, "a world is ready when all its agents have stepped"
     if not agent.is_running:
-        step.state, step.way = RUNNING, AS_IT_IS if begun else AS_FIRST
+        step.state, step.way = RUNNING, AS_FIRST
     elif begun and not agent.world.is_vector:
         # The episode ended in the very step that began this agent's sequence, which had to be told RUNNING.
         step.state, step.way = INTERRUPTED, AS_LAST

@@ -8,7 +8,7 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.server.serving.logs import Log
+from worldloom.server.logs import Log
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import find_family, known_families
 

@@ -64,6 +64,14 @@ class Agent:
         """Memory shared with its client."""
         self.half_heights: dict[str, float] = {}
         """Of cameras whose field of view was changed; see worldloom.kernels.tables.ViewTable."""
+        self.is_resetting = False
+        """Its stream waits in ResetWorld, of this world or of another: it cannot step, so nobody waits for it."""
+
+    def take_offer(self, offer: "Offer") -> None:
+        """Be offered something else, by the same numbers, in the step that waits as well."""
+        self.offer = offer
+        if self.step is not None:
+            self.step.wanted = offer.want([one.uid for one in self.step.wanted.observations])
 
     @property
     def is_running(self) -> bool:
@@ -82,9 +90,9 @@ class WorldReset:
         refuse: Callable[[Refusal], None],
     ) -> None:
         self.caller = caller
-        """The caller's own agent, if it is in this world."""
+        """The caller's own agent, if it is in a world: this one or another."""
         self.restart = restart
-        """Applies the settings."""
+        """Applies the settings, or refuses."""
         self.answer = answer
         self.refuse = refuse
 
@@ -97,17 +105,21 @@ class World:
         self.settings = dict(settings)
         """The family's own, as they were given."""
         self.seed = seed
-        self.pool = pool
-        self.lanes = lanes
         self.is_vector = False
-        self.idle_actions = {spec.name: _idle_action(spec, len(lanes)) for spec in pool.family.actions}
-        """What actions that nobody sends stand for."""
+        self.move(pool, lanes)
         self.agents: dict[int, Agent] = {}
         self.resets: list[WorldReset] = []
         self.lighting: dict[str, np.ndarray] = {}
         """Columns of worldloom.kernels.tables.LaneTable that were changed."""
         self.used_at_s = 0.0
         self.is_gone = False
+
+    def move(self, pool: Pool, lanes: I64) -> None:
+        """Be these lanes from now on."""
+        self.pool = pool
+        self.lanes = lanes
+        self.idle_actions = {spec.name: _idle_action(spec, len(lanes)) for spec in pool.family.actions}
+        """What actions that nobody sends stand for."""
 
     @property
     def is_ready(self) -> bool:
@@ -121,9 +133,8 @@ class World:
 
     @property
     def is_free_to_reset(self) -> bool:
-        """Everyone has been told that the sequence ends, or asks for it."""
-        callers = [reset.caller for reset in self.resets]
-        return not any(agent.is_running and agent not in callers for agent in self.agents.values())
+        """Everyone has been told that the sequence ends, or waits in ResetWorld itself."""
+        return not any(agent.is_running and not agent.is_resetting for agent in self.agents.values())
 
 
 def _idle_action(spec: Spec, lanes: int) -> np.ndarray:

@@ -32,7 +32,7 @@ from worldloom.server.errors import (
     Unavailable,
     Unimplemented,
 )
-from worldloom.server.serving.logs import Log
+from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
 
 log = Log("session")

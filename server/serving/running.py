@@ -20,7 +20,7 @@ from worldloom.server.env_rpc.session import Session
 from worldloom.server.serving.channel import channel_options
 from worldloom.server.serving.config import ServeConfig
 from worldloom.server.serving.listening import check_free, listen
-from worldloom.server.serving.logs import Log, set_up_logs
+from worldloom.server.logs import Log, set_up_logs
 from worldloom.server.serving.streams import Streams
 from worldloom.server.serving.tls import read_credentials
 from worldloom.server.serving.tokens import TokenCheck, read_token
@@ -41,11 +41,13 @@ def serve(config: ServeConfig) -> None:
         check_free(address)  # before kernels are compiled, which takes a while
     engine = Engine(functools.partial(_make_renderer, config), config.limits)
     streams = Streams(engine.post, functools.partial(Session, engine), config.limits)
-    engine.start(streams.wake)
+    engine.start(streams.wake, failed=functools.partial(signal.raise_signal, signal.SIGTERM))
     try:
         asyncio.run(_serve(config, credentials, token, engine, streams))
     finally:
         _end(engine)
+    if engine.has_failed:
+        raise RuntimeError("the engine failed: the log above says where; please report it")
 
 
 async def _serve(

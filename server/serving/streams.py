@@ -21,7 +21,7 @@ from worldloom.server.engine.engine import SHUTTING_DOWN, Batch
 from worldloom.server.env_rpc.replies import error_reply
 from worldloom.server.errors import ResourceExhausted
 from worldloom.server.limits import Limits
-from worldloom.server.serving.logs import Log
+from worldloom.server.logs import Log
 
 log = Log("streams")
 

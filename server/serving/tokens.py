@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from worldloom.server.serving.logs import Log
+from worldloom.server.logs import Log
 from worldloom.server.serving.options import ConfigError
 
 log = Log("tokens")
