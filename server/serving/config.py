@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from worldloom.server.limits import Limits
-from worldloom.server.serving.addresses import Address, TcpAddress, parse_address
 from worldloom.server.logs import LogFormat, LogLevel
+from worldloom.server.serving.addresses import Address, TcpAddress, parse_address
 from worldloom.server.serving.options import ConfigError, add_flags, options_of, read_file
 
 

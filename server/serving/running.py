@@ -17,10 +17,10 @@ from worldloom.render.choose import choose, explain, make_renderer
 from worldloom.render.renderer import Renderer
 from worldloom.server.engine.engine import Engine
 from worldloom.server.env_rpc.session import Session
+from worldloom.server.logs import Log, set_up_logs
 from worldloom.server.serving.channel import channel_options
 from worldloom.server.serving.config import ServeConfig
 from worldloom.server.serving.listening import check_free, listen
-from worldloom.server.logs import Log, set_up_logs
 from worldloom.server.serving.streams import Streams
 from worldloom.server.serving.tls import read_credentials
 from worldloom.server.serving.tokens import TokenCheck, read_token
