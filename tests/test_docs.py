@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.process import serving
 from worldloom.server import cli
 from worldloom.worlds import registry
 
@@ -17,6 +18,9 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 ROOM_FILE = re.compile(r"`((?:kernels|render|server|worlds|client|protos|bench|tests|scripts|docs)/[\w./*-]+)`")
 SMALL = ("--lanes", "4", "--size", "8", "--seconds", "0.05")
 """Put after the options of a `worldloom demo`: the last one given counts."""
+
+ADDRESS = "127.0.0.1:9000"
+"""Where pages take a server to be; whoever runs the tests may have one there."""
 
 
 def named(path: Path) -> str:
@@ -58,9 +62,18 @@ def folder(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         sys.modules.pop(file.stem, None)
 
 
+@pytest.fixture(scope="module")
+def server_address() -> Iterator[str]:
+    """A server that pages speak of as if it were at ADDRESS."""
+    with serving() as server:
+        yield server.address
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("page", "line", "code"), PYTHON)
-def test_python_code_runs(page: Path, line: int, code: str) -> None:
+def test_python_code_runs(page: Path, line: int, code: str, request: pytest.FixtureRequest) -> None:
+    if ADDRESS in code:
+        code = code.replace(ADDRESS, request.getfixturevalue("server_address"))
     exec(compile("\n" * (line - 1) + code, page, "exec"), {"__name__": "__main__"})
 
 
@@ -69,6 +82,10 @@ def test_python_code_runs(page: Path, line: int, code: str) -> None:
 def test_commands_run(page: Path, words: list[str]) -> None:
     if "gl" in words and os.environ.get("WORLDLOOM_SKIP_GL") == "1":
         pytest.skip("WORLDLOOM_SKIP_GL=1")
+    if words[1] == "serve" and "--help" not in words:
+        flags = [word.replace(ADDRESS, "127.0.0.1:0") for word in words[2:]]
+        with serving(*flags):
+            return
     assert cli.main([*words[1:], *(SMALL if words[1] == "demo" else ())]) == 0
 
 
