@@ -68,14 +68,12 @@ CACHE_FOLDER = _cache_folder()
 
 def kernel(function: Function) -> Function:
     """Compile for use from Python; the machine code is kept on disk."""
-    _functions.add(_name(function))
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(CACHE_FOLDER)
-    try:
-        compiled: Function = numba.njit(cache=True, **_OPTIONS)(function)
-    finally:
-        numba.config.CACHE_DIR = before
-    return compiled
+    return _compiled(function, **_OPTIONS)
+
+
+def brief(function: Function) -> Function:
+    """The same for what takes microseconds, and keeps the GIL: getting that back can take longer than the work."""
+    return _compiled(function, **{**_OPTIONS, "nogil": False})
 
 
 def inlined(function: Function) -> Function:
@@ -89,6 +87,17 @@ def called(function: Function) -> Function:
     """Compile for use inside kernels only, as a function of its own: for large bodies with several callers."""
     _functions.add(_name(function))
     compiled: Function = numba.njit(**_OPTIONS)(function)
+    return compiled
+
+
+def _compiled(function: Function, **options: Any) -> Function:
+    _functions.add(_name(function))
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(CACHE_FOLDER)
+    try:
+        compiled: Function = numba.njit(cache=True, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
     return compiled
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from worldloom.kernels.chance import integer, uniform
-from worldloom.kernels.compiling import called, inlined, kernel
+from worldloom.kernels.compiling import brief, called, inlined, kernel
 from worldloom.kernels.maze import MazeTable
 from worldloom.kernels.maze_step import RADIUS
-from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, InstanceTable, LaneTable
+from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, NO_TEXTURE, InstanceTable, LaneTable
 
 FLOOR, WALL, GOAL, AGENT = 1, 2, 3, 4
 """Labels."""
@@ -73,6 +73,18 @@ def dress_mazes(
                 instances.mesh[unused] = NO_MESH
             maze.dressed[lane] = 1
         _put_movers(maze, lane, looks, instances, movers)
+
+
+@brief
+def place_eyes(lanes: I64, agent: int, position: F64, facing: F64, camera: F32) -> None:
+    """The poses [n, 3, 4] of cameras in the heads of an agent of each lane."""
+    for k in range(lanes.size):
+        lane = lanes[k]
+        east, north = facing[lane, agent, 0], facing[lane, agent, 1]
+        pose = camera[k]
+        pose[0, 0], pose[0, 1], pose[0, 2], pose[0, 3] = north, 0.0, -east, position[lane, agent, 0]
+        pose[1, 0], pose[1, 1], pose[1, 2], pose[1, 3] = -east, 0.0, -north, position[lane, agent, 1]
+        pose[2, 0], pose[2, 1], pose[2, 2], pose[2, 3] = 0.0, 1.0, 0.0, EYE_HEIGHT
 
 
 @called

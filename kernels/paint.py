@@ -11,7 +11,6 @@ from worldloom.kernels.tables import (
     DEPTH,
     GRAY,
     I64,
-    NO_MESH,
     RGB,
     SEGMENTATION,
     U8,
@@ -47,20 +46,6 @@ def paint_views(
             _paint_depth(views, view, scratch, offsets, arena)
         if views.outputs[view] & SEGMENTATION:
             _paint_labels(instances, views, view, scratch, offsets, arena)
-
-
-@kernel
-def most_triangles(assets: AssetTable, instances: InstanceTable, lanes: LaneTable, views: ViewTable) -> int:
-    """The most triangles any of the views can have before it: what the records need room for."""
-    most = 0
-    for view in range(views.lane.size):
-        lane = views.lane[view]
-        triangles = 0
-        for row in range(lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]):
-            if instances.mesh[row] != NO_MESH:
-                triangles += assets.mesh_triangle_count[instances.mesh[row]]
-        most = max(most, triangles)
-    return most
 
 
 @called

@@ -6,14 +6,14 @@ with continuation bits up to a fixed width they mean the same to every reader, a
 
 import numpy as np
 
-from worldloom.kernels.compiling import kernel
+from worldloom.kernels.compiling import brief
 from worldloom.kernels.tables import I64, U8
 
 VARINT_BYTES = 10
 """The longest that an integer can be."""
 
 
-@kernel
+@brief
 def write_rows(rows: U8, starts: I64, arena: U8) -> None:
     """Copy row k of `rows` [n, size] to the bytes of the arena from starts[k] on."""
     for k in range(rows.shape[0]):
@@ -22,7 +22,7 @@ def write_rows(rows: U8, starts: I64, arena: U8) -> None:
             arena[start + i] = rows[k, i]
 
 
-@kernel
+@brief
 def write_varints(rows: I64, starts: I64, arena: U8) -> None:
     """Write row k of `rows` [n, size] as integers of VARINT_BYTES each, from starts[k] on."""
     for k in range(rows.shape[0]):
@@ -36,7 +36,7 @@ def write_varints(rows: I64, starts: I64, arena: U8) -> None:
             start += VARINT_BYTES
 
 
-@kernel
+@brief
 def read_varints(data: U8, values: I64) -> int:
     """Read integers into `values` until the data ends; how many there are, or -1 if the data is cut or malformed.
 

@@ -6,18 +6,14 @@ need no alignment: a depth picture may begin at any byte, as it does inside a se
 
 import numpy as np
 
+from worldloom.kernels.frames import place_frames
 from worldloom.kernels.tables import I64, OUTPUT_BYTES, OUTPUTS, U8, ViewTable
-from worldloom.render.views import frame_bytes
 
 
 def lay_out(views: ViewTable, start: int = 0) -> tuple[I64, int]:
     """Offsets that put output after output, each as one [V, H, W, ...] block if sizes agree; and the byte after all."""
-    sizes = frame_bytes(views)
-    in_order = sizes.T.ravel()
-    ends = start + np.cumsum(in_order)
-    offsets = (ends - in_order).reshape(len(OUTPUTS), -1).T.copy()
-    offsets[sizes == 0] = -1
-    return offsets, int(ends[-1]) if ends.size else start
+    offsets = np.empty((len(views.lane), len(OUTPUTS)), np.int64)
+    return offsets, place_frames(views.width, views.height, views.outputs, start, offsets)
 
 
 def make_arena(size_bytes: int) -> U8:

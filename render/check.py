@@ -4,11 +4,14 @@ Structure is refused here with a word on which view and why, so kernels need not
 produce by accident (a pose that is not finite) are no structure: such rows are left out of the picture.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worldloom.kernels.cameras import first_crooked
+from worldloom.kernels.frames import is_sound
 from worldloom.kernels.scratch import MAX_WIDTH
 from worldloom.kernels.tables import I64, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
 from worldloom.render.views import frame_bytes
@@ -16,12 +19,54 @@ from worldloom.render.views import frame_bytes
 if TYPE_CHECKING:
     from worldloom.render.scene import Scene
 
+_I64, _U8 = np.dtype("int64"), np.dtype("uint8")
+_DTYPES = tuple(
+    np.dtype(name)
+    for name in ("int32", "float32", "uint8", "float32", "float32", "float32", "int32", "int32", "uint8", "uint8")
+)
+"""Of the columns of a view table."""
 _SQUARE_TOLERANCE = 1e-3
 """How far a camera's axes may be from square and unit length: thousands of float32 rotations multiplied stay below."""
 
 
 def check_draw(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
     """Raise ValueError if this draw cannot be done as asked."""
+    if not _is_sound(scene, views, arena, offsets):
+        _find_fault(scene, views, arena, offsets)
+
+
+def _is_sound(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool:
+    """Whether nothing is wrong, which is said in microseconds; what is, and where, takes longer."""
+    count, camera = len(views.lane), views.camera
+    shape, pose_shape = (count,), (count, 3, 4)
+    columns: Iterator[tuple[np.ndarray, np.dtype[Any]]] = zip(views, _DTYPES, strict=True)
+    for column, dtype in columns:
+        if column.dtype != dtype or column.shape != (pose_shape if column is camera else shape):
+            return False
+        if not column.flags.c_contiguous:
+            return False
+    if offsets.dtype != _I64 or offsets.shape != (count, len(OUTPUTS)) or not offsets.flags.c_contiguous:
+        return False
+    if arena.dtype != _U8 or arena.ndim != 1 or not arena.flags.carray:
+        return False
+    lanes, instances, table = scene.lanes, scene.instances, scene.assets.table
+    return is_sound(
+        *views,
+        offsets,
+        np.empty((offsets.size, 2), np.int64),
+        arena.size,
+        lanes.first_row,
+        lanes.row_count,
+        instances.mesh,
+        instances.texture,
+        len(table.mesh_first_triangle),
+        len(table.texels),
+        _SQUARE_TOLERANCE,
+    )
+
+
+def _find_fault(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
+    """Raise ValueError on the first thing that is wrong."""
     _check_arrays(views, arena, offsets)
     lanes = len(scene.lanes.first_row)
     _refuse(
@@ -38,7 +83,7 @@ def check_draw(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> Non
     _refuse(views.outputs, views.outputs > every, "outputs", f"bits of {', '.join(OUTPUTS)}, at most {every}")
     _refuse(views.orthographic, views.orthographic > 1, "orthographic", "0 or 1")
     _check_cameras(views)
-    _check_rows(scene)
+    _check_rows(scene, views)
     _check_slots(views, arena, offsets)
 
 
@@ -50,17 +95,16 @@ def _refuse(values: np.ndarray, wrong: np.ndarray, name: str, expected: str) -> 
 
 def _check_arrays(views: ViewTable, arena: U8, offsets: I64) -> None:
     count = len(views.lane)
-    dtypes = ("int32", "float32", "uint8", "float32", "float32", "float32", "int32", "int32", "uint8", "uint8")
-    for name, dtype in zip(views._fields, dtypes, strict=True):
+    for name, dtype in zip(views._fields, _DTYPES, strict=True):
         shape = (count, 3, 4) if name == "camera" else (count,)
         _check_array(f"views.{name}", getattr(views, name), dtype, shape)
-    _check_array("offsets", offsets, "int64", (count, len(OUTPUTS)))
-    _check_array("arena", arena, "uint8", (arena.size,))
+    _check_array("offsets", offsets, _I64, (count, len(OUTPUTS)))
+    _check_array("arena", arena, _U8, (arena.size,))
     if not arena.flags.writeable:
         raise ValueError("the arena is read-only: expected an array that can be written")
 
 
-def _check_array(name: str, array: np.ndarray, dtype: str, shape: tuple[int, ...]) -> None:
+def _check_array(name: str, array: np.ndarray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
         layout = "" if array.flags.c_contiguous else ", not contiguous"
         raise ValueError(
@@ -86,16 +130,28 @@ def _check_cameras(views: ViewTable) -> None:
         )
 
 
-def _check_rows(scene: "Scene") -> None:
+def wrong_rows(scene: "Scene") -> NDArray[np.bool_]:
+    """Which instance rows name a mesh or a texture that is not there: one of them and nothing can be drawn."""
     instances, table = scene.instances, scene.assets.table
+    mesh, texture = instances.mesh, instances.texture
+    meshes, textures = len(table.mesh_first_triangle), len(table.texels)
+    return (mesh < NO_MESH) | (mesh >= meshes) | (texture < NO_TEXTURE) | (texture >= textures)
+
+
+def _check_rows(scene: "Scene", views: ViewTable) -> None:
+    """Of the rows that the views can show; what others do in theirs is no concern here."""
+    instances, table, lanes = scene.instances, scene.assets.table, np.unique(views.lane)
+    first_rows, counts = scene.lanes.first_row[lanes], scene.lanes.row_count[lanes].astype(np.int64)
+    rows = np.sort(np.arange(counts.sum()) + np.repeat(first_rows - (np.cumsum(counts) - counts), counts))
     for name, column, none, known in (
-        ("mesh", instances.mesh, NO_MESH, len(table.mesh_first_triangle)),
-        ("texture", instances.texture, NO_TEXTURE, len(table.texels)),
+        ("mesh", instances.mesh[rows], NO_MESH, len(table.mesh_first_triangle)),
+        ("texture", instances.texture[rows], NO_TEXTURE, len(table.texels)),
     ):
-        if column.size and (column.min() < none or column.max() >= known):
-            row = int(np.argmax((column < none) | (column >= known)))
+        wrong = (column < none) | (column >= known)
+        if wrong.any():
+            first = int(np.argmax(wrong))
             raise ValueError(
-                f"instance row {row}: {name} is {column[row]}, expected {none} for none, or 0 to {known - 1}"
+                f"instance row {rows[first]}: {name} is {column[first]}, expected {none} for none, or 0 to {known - 1}"
             )
 
 

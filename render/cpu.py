@@ -8,10 +8,9 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
-from worldloom.kernels.paint import most_triangles, paint_views
-from worldloom.kernels.scratch import BLOCK, make_scratch
+from worldloom.kernels.frames import measure_views
+from worldloom.kernels.paint import paint_views
+from worldloom.kernels.scratch import make_scratch
 from worldloom.kernels.tables import I64, U8, ViewTable
 from worldloom.render.check import check_draw
 from worldloom.render.renderer import compile_kernels
@@ -60,18 +59,23 @@ class CPURenderer:
 
     def _paint(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
         assets, instances, lanes = scene.assets.table, scene.instances, scene.lanes
-        pixels = views.width.astype(np.int64) * views.height
-        padded_rows = (views.width.astype(np.int64) + BLOCK - 1) // BLOCK * BLOCK
-        workers = int(min(self.threads, len(views.lane), max(1, pixels.sum() // _WORTH_A_THREAD_PIXELS)))
-        self._make_room(
-            workers,
-            int(assets.mesh_corner_count.max()),
-            1 + int(most_triangles(assets, instances, lanes, views)),
-            int((padded_rows * views.height).max()),
-        )
-
         count = len(views.lane)
-        part = -(-count // (workers * _PARTS_PER_WORKER)) if workers > 1 else count
+        corners, triangles, largest, pixels = measure_views(
+            views.lane,
+            views.width,
+            views.height,
+            lanes.first_row,
+            lanes.row_count,
+            instances.mesh,
+            assets.mesh_triangle_count,
+            assets.mesh_corner_count,
+        )
+        workers = min(self.threads, count, max(1, pixels // _WORTH_A_THREAD_PIXELS))
+        self._make_room(workers, corners, 1 + triangles, largest)
+        if workers == 1:
+            paint_views(assets, instances, lanes, views, offsets, 0, count, self._scratch[0], arena)
+            return
+        part = -(-count // (workers * _PARTS_PER_WORKER))
         parts = iter(range(0, count, part))  # taken from by all workers, one at a time since the GIL is held for it
 
         def paint(worker: int) -> None:
@@ -88,8 +92,7 @@ class CPURenderer:
         """Scratch memory for the largest view so far; it only ever grows, by doubling."""
         for worker in range(workers):
             have = self._scratch[worker]
-            wanted = (corners, triangles, pixels)
-            held = (len(have.vertices), len(have.whole), have.owner.size // 4)
-            if any(want > hold for want, hold in zip(wanted, held, strict=True)):
+            if corners > len(have.vertices) or triangles > len(have.whole) or 4 * pixels > len(have.owner):
+                wanted, held = (corners, triangles, pixels), (len(have.vertices), len(have.whole), len(have.owner) // 4)
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
                 self._scratch[worker] = make_scratch(*grown)

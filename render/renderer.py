@@ -35,6 +35,6 @@ def compile_kernels(renderer: Renderer) -> None:
     """Draw one pixel, which compiles or loads every kernel the renderer needs, and tell people if they have to wait."""
     scene = Scene(AssetLibrary(texture_size=8))
     views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
-    offsets, size_bytes = lay_out(views)
     with announce_compiling():
+        offsets, size_bytes = lay_out(views)
         renderer.draw(scene, views, make_arena(size_bytes), offsets)

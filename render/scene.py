@@ -54,6 +54,8 @@ class Scene:
         self._spare_rows = spare_rows
         self._instances = _repeated(_INSTANCE_DEFAULTS, 0)
         self._lanes = _repeated(_LANE_DEFAULTS, 0)
+        self._shown_instances: InstanceTable | None = None  # the part of it that is there, made when it is asked for
+        self._shown_lanes: LaneTable | None = None
         self._in_use = np.zeros(0, np.bool_)  # as long as the lane table has room
         self._lane_count = 0
         self._row_count = 0
@@ -64,12 +66,16 @@ class Scene:
     @property
     def instances(self) -> InstanceTable:
         """The instance rows in use or freed; write into the arrays in place."""
-        return each_column(self._instances, lambda column: column[: self._row_count])
+        if self._shown_instances is None:
+            self._shown_instances = each_column(self._instances, lambda column: column[: self._row_count])
+        return self._shown_instances
 
     @property
     def lanes(self) -> LaneTable:
         """The lanes in use or freed; write into the arrays in place."""
-        return each_column(self._lanes, lambda column: column[: self._lane_count])
+        if self._shown_lanes is None:
+            self._shown_lanes = each_column(self._lanes, lambda column: column[: self._lane_count])
+        return self._shown_lanes
 
     def add(self, count: int, rows_per_lane: int) -> I32:
         """Take `count` lanes with that many instance rows each, all empty and with the default look."""
@@ -78,6 +84,7 @@ class Scene:
         runs = self._free_runs.get(rows_per_lane, [])
         fresh_lanes, fresh_runs = max(0, count - len(self._free_lanes)), max(0, count - len(runs))
         self._make_room(fresh_lanes, fresh_runs * rows_per_lane)
+        self._shown_instances = self._shown_lanes = None
         lanes = np.concatenate([_take(self._free_lanes, count), self._lane_count + np.arange(fresh_lanes)])
         first_rows = np.concatenate([_take(runs, count), self._row_count + rows_per_lane * np.arange(fresh_runs)])
         self._lane_count += fresh_lanes
@@ -135,6 +142,7 @@ class Scene:
         self._instances = each_column(self._instances, lambda column: column[rows])
         self._lanes.first_row[lanes] = first_rows
         self._row_count = self._rows_in_use
+        self._shown_instances = None
         self._free_runs.clear()
 
 

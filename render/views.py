@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from worldloom.kernels.tables import F32, I64, OUTPUT_BYTES, OUTPUTS, RGB, ViewTable, each_column
+from worldloom.kernels.tables import F32, I32, I64, OUTPUT_BYTES, OUTPUTS, RGB, ViewTable, each_column
 
 DEFAULT_SIZE = 64
+_F32, _I32, _U8 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint8)
 
 
 def output_bits(names: Iterable[str]) -> int:
@@ -44,33 +45,50 @@ def make_views(
     metres, makes the cameras orthographic where it is not NaN.
     """
     lane = np.atleast_1d(np.asarray(lanes, np.int32)).copy()
-    count = lane.size
-    poses = np.zeros((count, 3, 4), np.float32)
-    poses[...] = np.eye(3, 4, dtype=np.float32) if camera is None else np.asarray(camera, np.float32)
-    half_height = np.empty(count, np.float32)
+    half_height = np.empty(lane.size, np.float32)
     half_height[...] = np.tan(np.radians(np.asarray(fov_degrees, np.float64)) / 2)
-    orthographic = np.zeros(count, np.uint8)
+    orthographic = np.zeros(lane.size, np.uint8)
     if orthographic_height is not None:
-        metres = np.broadcast_to(np.asarray(orthographic_height, np.float32), (count,))
+        metres = np.broadcast_to(np.asarray(orthographic_height, np.float32), (lane.size,))
         orthographic[...] = ~np.isnan(metres)
         half_height[...] = np.where(orthographic, metres / 2, half_height)
+    pose = np.eye(3, 4, dtype=np.float32) if camera is None else np.asarray(camera, np.float32)
+    return fill_views(lane, pose, orthographic, half_height, near, far, width, height, outputs, samples)
 
-    def column(value: ArrayLike, dtype: type[np.generic]) -> np.ndarray:
+
+def fill_views(
+    lane: I32,
+    camera: ArrayLike,
+    orthographic: ArrayLike,
+    half_height: ArrayLike,
+    near: ArrayLike,
+    far: ArrayLike,
+    width: ArrayLike,
+    height: ArrayLike,
+    outputs: ArrayLike,
+    samples: ArrayLike,
+) -> ViewTable:
+    """The columns of a view table, which takes `lane` over; of the others, one value for all views or one each."""
+    count = lane.size
+
+    def column(value: ArrayLike, dtype: np.dtype[Any]) -> np.ndarray:
         filled = np.empty(count, dtype)
         filled[...] = value
         return filled
 
+    poses = np.empty((count, 3, 4), _F32)
+    poses[...] = camera
     return ViewTable(
-        lane=lane,
-        camera=poses,
-        orthographic=orthographic,
-        half_height=half_height,
-        near=column(near, np.float32),
-        far=column(far, np.float32),
-        width=column(width, np.int32),
-        height=column(height, np.int32),
-        outputs=column(outputs, np.uint8),
-        samples=column(samples, np.uint8),
+        lane,
+        poses,
+        column(orthographic, _U8),
+        column(half_height, _F32),
+        column(near, _F32),
+        column(far, _F32),
+        column(width, _I32),
+        column(height, _I32),
+        column(outputs, _U8),
+        column(samples, _U8),
     )
 
 

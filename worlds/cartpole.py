@@ -13,10 +13,11 @@ In the pictures x is along the rail, y away from the camera, z up.
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from worldloom.kernels.cartpole import HALF_LENGTH_M, start_cartpole, step_cartpole
-from worldloom.kernels.tables import F64, I32, I64
+from worldloom.kernels.cartpole_dress import PIVOT_Z_M, POLE_WIDE_M, SUN_AT, dress_cartpoles
+from worldloom.kernels.tables import F32, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.textures import checker
@@ -29,13 +30,10 @@ SUBSTEPS, SUBSTEP_S = 2, 0.01
 
 _CART_M = 0.7
 """Length of the cart."""
-_PIVOT = np.array([0.0, -0.26, 1.55])
-"""Where the pole turns when the cart is in the middle."""
-_SUN_AT = np.array([-0.45, -0.75, 1.0])
-"""The way to the light."""
+_SUN_AT = np.array(SUN_AT)
 _ACROSS_SUN = np.array(look_at(_SUN_AT, (0.0, 0.0, 0.0))[:, :3], np.float64)
 """Two directions across the light, and the way to it."""
-_POLE_WIDE_M, _KNOB_WIDE_M = 0.12, 0.27
+_KNOB_WIDE_M = 0.27
 _HALF_HEIGHT = 0.3
 """Of the picture, one metre ahead of the camera."""
 _FLOOR = "d9d4cc"
@@ -71,9 +69,21 @@ class Cartpole(Family):
             Spec("velocity", "float32", (2,), "How fast the cart moves (m/s) and the pole turns (rad/s)."),
         )
         self._props = _furnish(Props(assets), self.half_rail_m)
-        self._carried = _add_cart(self._props)
-        self._pole, self._knob = _add_pole(self._props)
-        self._away_m = (self.half_rail_m + 2 * HALF_LENGTH_M + 0.6 * _KNOB_WIDE_M) / _HALF_HEIGHT
+        self._carried_at, self._carried_x = _add_cart(self._props)
+        self._pole_at = _add_pole(self._props)
+        away_m = (self.half_rail_m + 2 * HALF_LENGTH_M + 0.6 * _KNOB_WIDE_M) / _HALF_HEIGHT
+        pose = look_at((0.0, -away_m, 1.3 + 0.22 * away_m), (0.0, 0.0, 1.3))
+        self._eye = Placement(pose, _HALF_HEIGHT, False, 0.3 * away_m, 20 * away_m)
+        self._light: dict[str, ArrayLike] = {
+            "light_direction": -_SUN_AT,
+            "light_color": rgb("a69e90"),
+            "ambient": rgb("7c818c"),
+            "ambient_ground": rgb("4a4645"),
+            "sky_horizon": rgb("e6ebf0"),
+            "sky_zenith": rgb("9db8d4"),
+            "fog_color": rgb("e6ebf0"),
+            "fog_range": (away_m, 4 * away_m),
+        }
         self.rows_per_lane = len(self._props)
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -101,24 +111,22 @@ class Cartpole(Family):
 
     def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
         """From the side, far enough for the whole rail."""
-        pose = look_at((0.0, -self._away_m, 1.3 + 0.22 * self._away_m), (0.0, 0.0, 1.3))
-        poses = np.broadcast_to(pose, (len(lanes), 3, 4))
-        return Placement(poses, _HALF_HEIGHT, False, 0.3 * self._away_m, 20 * self._away_m)
+        return self._eye
 
     def dress(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         """The room as it always is, the cart and the pole where they are now."""
-        rows = self._props.write(scene, scene_lanes)
-        poses, look = scene.instances.pose, scene.lanes
-        x = state.motion[lanes, 0]
-        pole, knob = _pole_poses(x, *state.aim[lanes].T)
-        poses[rows[:, self._carried], 0, 3] += x[:, None].astype(np.float32)
-        poses[rows[:, self._pole]] = np.stack([pole, pressed(pole, _SUN_AT)], axis=1)
-        poses[rows[:, self._knob]] = np.stack([knob, _shadow_of_ball(knob)], axis=1)
-        look.light_direction[scene_lanes], look.light_color[scene_lanes] = -_SUN_AT, rgb("a69e90")
-        look.ambient[scene_lanes], look.ambient_ground[scene_lanes] = rgb("7c818c"), rgb("4a4645")
-        look.sky_horizon[scene_lanes] = look.fog_color[scene_lanes] = rgb("e6ebf0")
-        look.sky_zenith[scene_lanes] = rgb("9db8d4")
-        look.fog_range[scene_lanes] = (self._away_m, 4 * self._away_m)
+        self._props.furnish(scene, scene_lanes, **self._light)
+        dress_cartpoles(
+            lanes,
+            scene_lanes,
+            scene.lanes.first_row,
+            state.motion,
+            state.aim,
+            self._carried_x,
+            self._carried_at,
+            self._pole_at,
+            scene.instances.pose,
+        )
 
 
 def _furnish(props: Props, half_rail_m: float) -> Props:
@@ -138,8 +146,8 @@ def _furnish(props: Props, half_rail_m: float) -> Props:
     return props
 
 
-def _add_cart(props: Props) -> slice:
-    """What goes with the cart, its shadow included; the places of all that."""
+def _add_cart(props: Props) -> tuple[int, F32]:
+    """What goes with the cart, its shadow included: the place of the first, and where each is along the rail."""
     first = len(props)
     body = placed((0, 0, 1.56), (_CART_M, 0.36, 0.26))
     props.add("box", body, "4067c0", 4)
@@ -149,34 +157,21 @@ def _add_cart(props: Props) -> slice:
         for y in (-0.135, 0.135):
             props.add("drum", lying((x, y, 1.41), 0.22, 0.1), "262b3d", 4)
         props.add("drum", lying((x, -0.19, 1.41), 0.1, 0.02), "c9d0dc", 4)
-    props.add("drum", lying((0, -0.25, float(_PIVOT[2])), 0.18, 0.16), "e9edf4", 4)
-    return slice(first, len(props))
+    props.add("drum", lying((0, -0.25, PIVOT_Z_M), 0.18, 0.16), "e9edf4", 4)
+    return first, np.array([pose[0, 3] for pose in props.pose[first:]], np.float32)
 
 
-def _add_pole(props: Props) -> tuple[slice, slice]:
-    """The places of the pole and its shadow, and of the knob at its tip and its shadow."""
-    first = len(props)
-    for mesh, shadow, color in (("drum", "box", "f0674a"), ("ball", "disc", "ffd25e")):
-        props.add(mesh, placed((0, 0, 0)), color, 5)
-        props.add(shadow, placed((0, 0, 0)), _SHADOW, 1)
-    return slice(first, first + 2), slice(first + 2, first + 4)
+def _add_pole(props: Props) -> int:
+    """The pole and its shadow, the knob at its tip and its shadow; the place of the first.
 
-
-def _pole_poses(x: F64, cos: F64, sin: F64) -> tuple[F64, F64]:
-    """Poses [n, 3, 4] of the pole and of the knob at its tip."""
-    pole, knob = np.zeros((2, len(x), 3, 4))
-    pole[:, 0, 0], pole[:, 2, 0], pole[:, 1, 1] = _POLE_WIDE_M * cos, -_POLE_WIDE_M * sin, _POLE_WIDE_M
-    pole[:, 0, 2], pole[:, 2, 2] = 2 * HALF_LENGTH_M * sin, 2 * HALF_LENGTH_M * cos
-    pole[:, :, 3] = _PIVOT + 0.5 * pole[:, :, 2]
-    knob[:, :, :3] = _KNOB_WIDE_M * np.eye(3)
-    knob[:, :, 3] = _PIVOT + pole[:, :, 2]
-    pole[:, 0, 3] += x
-    knob[:, 0, 3] += x
-    return pole, knob
-
-
-def _shadow_of_ball(ball: F64) -> F64:
-    """The pose of a disc that shades the floor as a ball does: across the light first, then pressed."""
-    disc = ball.copy()
-    disc[:, :, :3] = _KNOB_WIDE_M * _ACROSS_SUN
-    return np.asarray(pressed(disc, _SUN_AT))
+    Here they have the numbers that stay. The knob shades the floor as a disc across the light does.
+    """
+    pole, ball, disc = np.zeros((3, 3, 4))
+    pole[1, 1] = POLE_WIDE_M
+    ball[:, :3] = _KNOB_WIDE_M * np.eye(3)
+    disc[:, :3] = _KNOB_WIDE_M * _ACROSS_SUN
+    first = props.add("drum", pole.astype(np.float32), "f0674a", 5)
+    props.add("box", pressed(pole, _SUN_AT).astype(np.float32), _SHADOW, 1)
+    props.add("ball", ball.astype(np.float32), "ffd25e", 5)
+    props.add("disc", pressed(disc, _SUN_AT).astype(np.float32), _SHADOW, 1)
+    return first

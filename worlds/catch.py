@@ -1,28 +1,34 @@
 """Catch: a ball falls from the top of a board, a paddle at the bottom must be under it when it lands.
 
-The rules are those of bsuite's catch. All of it is integers, so NumPy alone steps every lane the same in any company.
-The board stands upright in metres, a cell to a metre: x to the right, z up, its middle at the origin.
+The rules are those of bsuite's catch and in `kernels/catch.py`. The board stands upright in metres, a cell to a metre:
+x to the right, z up, its middle at the origin.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from worldloom.kernels.catch import dress_catch, start_catch, step_catch
 from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.textures import checker
 from worldloom.render.views import look_at
-from worldloom.worlds.chance import integer
 from worldloom.worlds.family import Camera, Family, Outcome, Placement, Spec, State
 from worldloom.worlds.props import Props, placed, rgb, take_texture
 from worldloom.worlds.settings import Setting
 
 _BORDER = 0.35
 """Metres of frame around the board."""
-_SHADE = np.array([0.12, 0.0, -0.14])
-"""Where a shadow lies, seen from what casts it."""
+_LIGHT: dict[str, ArrayLike] = {
+    "light_direction": (0.5, 1.0, -0.9),
+    "light_color": 0.75,
+    "ambient": 0.62,
+    "ambient_ground": 0.26,
+    "sky_horizon": rgb("242b4d"),
+    "sky_zenith": rgb("3c487c"),
+}
 
 
 class Catch(Family):
@@ -58,6 +64,8 @@ class Catch(Family):
         )
         self._props, (self._paddle, self._ball) = self._make_props()
         self.rows_per_lane = len(self._props)
+        pose = look_at((0.0, -10.0, 0.0), (0.0, 0.0, 0.0))
+        self._eye = Placement(pose, max(self.rows, self.columns) / 2 + _BORDER, True, 5.0, 15.0)
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Where the ball and the paddle are."""
@@ -65,19 +73,14 @@ class Catch(Family):
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """A ball at the top of any column, the paddle in the middle."""
-        state.ball[lanes, 0] = 0
-        state.ball[lanes, 1] = integer(seeds, 0, self.columns)
-        state.paddle[lanes] = self.columns // 2
+        start_catch(lanes, seeds, self.columns, state.ball, state.paddle)
 
     def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
         """The paddle moves, the ball falls; on the last row it is caught or missed."""
-        paddle = np.clip(state.paddle[lanes] + actions["paddle"][:, 0], 0, self.columns - 1)
-        ball = state.ball[lanes]
-        ball[:, 0] += 1
-        state.paddle[lanes], state.ball[lanes] = paddle, ball
-        ended = ball[:, 0] == self.rows - 1
-        reward = np.where(ball[:, 1] == paddle, 1.0, -1.0) * ended
-        return Outcome(reward.astype(np.float32)[:, None], ended)
+        moves = np.array(actions["paddle"][:, 0], np.int32)
+        reward, ended = np.empty((len(lanes), 1), np.float32), np.empty(len(lanes), np.bool_)
+        step_catch(lanes, moves, self.rows, self.columns, state.ball, state.paddle, reward, ended)
+        return Outcome(reward, ended)
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         """Both observations are state as it is."""
@@ -85,25 +88,23 @@ class Catch(Family):
 
     def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
         """Straight at the board."""
-        pose = np.broadcast_to(look_at((0.0, -10.0, 0.0), (0.0, 0.0, 0.0)), (len(lanes), 3, 4))
-        return Placement(pose, max(self.rows, self.columns) / 2 + _BORDER, True, 5.0, 15.0)
+        return self._eye
 
     def dress(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         """The board as it always is, and the ball and the paddle where they are now."""
-        rows = self._props.write(scene, scene_lanes)
-        poses, look = scene.instances.pose, scene.lanes
-        for thing, row, column in (
-            (self._ball, *state.ball[lanes].T),
-            (self._paddle, self.rows - 1, state.paddle[lanes]),
-        ):
-            at = np.stack(
-                np.broadcast_arrays(column - (self.columns - 1) / 2, -0.6, (self.rows - 1) / 2 - row), axis=-1
-            )
-            poses[rows[:, thing], :, 3] = at
-            poses[rows[:, thing - 1], :, 3] = at + _SHADE + (0.0, 0.5, 0.0)
-        look.light_direction[scene_lanes], look.light_color[scene_lanes] = (0.5, 1.0, -0.9), 0.75
-        look.ambient[scene_lanes], look.ambient_ground[scene_lanes] = 0.62, 0.26
-        look.sky_horizon[scene_lanes], look.sky_zenith[scene_lanes] = rgb("242b4d"), rgb("3c487c")
+        self._props.furnish(scene, scene_lanes, **_LIGHT)
+        dress_catch(
+            lanes,
+            scene_lanes,
+            scene.lanes.first_row,
+            self.rows,
+            self.columns,
+            state.ball,
+            state.paddle,
+            self._ball,
+            self._paddle,
+            scene.instances.pose,
+        )
 
     def _make_props(self) -> tuple[Props, tuple[int, int]]:
         """Frame, board, and the paddle and the ball, each after its shadow; and the rows of those two."""

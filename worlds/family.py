@@ -44,7 +44,7 @@ class Camera:
 class Placement(NamedTuple):
     """Where the cameras of some lanes stand: the camera columns of a view table."""
 
-    pose: F32  # [n, 3, 4]
+    pose: F32  # [n, 3, 4], or [3, 4] for all of them
     half_height: F32 | float  # see worldloom.kernels.tables.ViewTable
     orthographic: bool
     near: float

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.maze import MazeTable, begin_mazes
-from worldloom.kernels.maze_dress import EYE_HEIGHT, WALL_HEIGHT, dress_mazes
+from worldloom.kernels.maze_dress import EYE_HEIGHT, WALL_HEIGHT, dress_mazes, place_eyes
 from worldloom.kernels.maze_step import step_mazes
 from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
@@ -103,6 +103,8 @@ class Maze(Family):
         self._speed = float(self.given["speed"])
         self._turn_speed = np.radians(float(self.given["turn_speed"]))
         self._random_lighting = self.given["lighting"] == "random"
+        self._half_height = float(np.tan(np.radians(_FIELD_OF_VIEW_DEGREES) / 2))
+        self._map = self._place_map()
         self._looks = make_looks(assets, self.given["textures"] == "random", self._random_lighting)
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -142,18 +144,11 @@ class Maze(Family):
 
     def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
         """The eye in the agent's head, or the map's camera over the middle."""
-        pose = np.zeros((len(lanes), 3, 4), np.float32)
         if camera == "map":
-            pose[:, :, :3] = np.eye(3)
-            pose[:, :, 3] = (self.size / 2, self.size / 2, WALL_HEIGHT + _MAP_ABOVE)
-            return Placement(pose, self.size / 2, True, 0.1, WALL_HEIGHT + _MAP_ABOVE + 1.0)
-        east, north = state.facing[lanes, agent].T
-        pose[:, 0, 0], pose[:, 1, 0] = north, -east
-        pose[:, 2, 1] = 1.0
-        pose[:, 0, 2], pose[:, 1, 2] = -east, -north
-        pose[:, :2, 3] = state.position[lanes, agent]
-        pose[:, 2, 3] = EYE_HEIGHT
-        return Placement(pose, float(np.tan(np.radians(_FIELD_OF_VIEW_DEGREES) / 2)), False, _NEAR, 1.5 * self.size)
+            return self._map
+        pose = np.empty((len(lanes), 3, 4), np.float32)
+        place_eyes(lanes, agent, state.position, state.facing, pose)
+        return Placement(pose, self._half_height, False, _NEAR, 1.5 * self.size)
 
     def dress(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         """Goals and agents where they are; floor, walls and light if the maze is new."""
@@ -166,6 +161,12 @@ class Maze(Family):
             scene.instances,
             scene.lanes,
         )
+
+    def _place_map(self) -> Placement:
+        above = WALL_HEIGHT + _MAP_ABOVE
+        pose = np.eye(3, 4, dtype=np.float32)
+        pose[:, 3] = (self.size / 2, self.size / 2, above)
+        return Placement(pose, self.size / 2, True, 0.1, above + 1.0)
 
     def _most_rectangles(self) -> int:
         """How many sides and tops of walls any maze of this size can have, runs of them counted once.
@@ -184,4 +185,4 @@ class Maze(Family):
 
 
 def _table(state: State) -> MazeTable:
-    return MazeTable(*(getattr(state, name) for name in MazeTable._fields))
+    return MazeTable(*[getattr(state, name) for name in MazeTable._fields])

@@ -6,20 +6,21 @@ lanes in use. What chance brings to a lane depends on its own seed and episode, 
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from worldloom.kernels import episodes
 from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.tables import F32, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
-from worldloom.render.views import make_views
-from worldloom.worlds.chance import mix
+from worldloom.render.views import fill_views, make_views
 from worldloom.worlds.family import Family, State
 
-RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
+RUNNING, TERMINATED, INTERRUPTED = episodes.RUNNING, episodes.TERMINATED, episodes.INTERRUPTED
 """What `status` says of a lane's episode; the numbers are those of dm_env_rpc's EnvironmentStateType."""
-FIRST, MID, LAST = 0, 1, 2
+FIRST, MID, LAST = episodes.FIRST, episodes.MID, episodes.LAST
 """What `step_type` says of a lane's last step."""
 
 _COLUMNS = (
@@ -27,6 +28,7 @@ _COLUMNS = (
     *("_in_use", "_mark", "_free"),
 )
 """Arrays with a row for each lane."""
+_I64, _F32, _BOOL = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
 
 
 class Pool:
@@ -80,7 +82,7 @@ class Pool:
 
     def free(self, lanes: I64) -> None:
         """Give lanes back. Lanes that are not in use, or named twice, are refused before anything is freed."""
-        self._check(lanes)
+        lanes = self._checked(lanes)
         self.scene.free(self.scene_lane[lanes])
         self._in_use[lanes] = False
         self._free[self._free_count : self._free_count + len(lanes)] = lanes
@@ -91,21 +93,23 @@ class Pool:
 
         `actions[name]` is [n, agents, *shape]. Reward, discount, step_type and status are there afterwards.
         """
-        self._check(lanes)
-        running = self.status[lanes] == RUNNING
-        if not running.all():
-            self._begin(lanes[~running])
-        if running.any():
-            everyone = bool(running.all())
-            self._advance(
-                lanes if everyone else lanes[running],
-                actions if everyone else {name: action[running] for name, action in actions.items()},
-            )
+        lanes = self._checked(lanes)
+        with self._first("count"):
+            running = episodes.count_running(lanes, self.status)
+        if running == len(lanes):
+            if running:
+                self._advance(lanes, actions)
+        elif running == 0:
+            self._begin(lanes)
+        else:
+            is_running = self.status[lanes] == RUNNING
+            self._begin(lanes[~is_running])
+            places = np.flatnonzero(is_running)
+            self._advance(lanes[places], {name: action[places] for name, action in actions.items()})
 
     def interrupt(self, lanes: I64) -> None:
         """End the episodes of these lanes; their next step begins another."""
-        self._check(lanes)
-        self.status[lanes] = INTERRUPTED
+        self.status[self._checked(lanes)] = INTERRUPTED
 
     def reseed(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """End the episodes of these lanes and start over with other seeds, as if the lanes were new."""
@@ -129,59 +133,66 @@ class Pool:
         samples: int = 1,
     ) -> ViewTable:
         """Views of these lanes through a camera, and their instance rows brought up to date."""
+        lanes = _fitted(lanes, _I64, lanes.shape)
         scene_lanes = self.scene_lane[lanes]
-        views = make_views(scene_lanes, width=width, height=height, outputs=outputs, samples=samples)
         if not len(lanes):
-            return views
-        with self._first("dress"):
+            return make_views(scene_lanes, width=width, height=height, outputs=outputs, samples=samples)
+        with self._first("show"):
             self.family.dress(self.state, lanes, self.scene, scene_lanes)
-        place = self.family.look(self.state, lanes, camera, agent)
-        views.camera[:] = place.pose
-        views.near[:], views.far[:] = place.near, place.far
-        views.half_height[:] = place.half_height
-        views.orthographic[:] = place.orthographic
-        return views
+            place = self.family.look(self.state, lanes, camera, agent)
+        return fill_views(
+            scene_lanes,
+            place.pose,
+            place.orthographic,
+            place.half_height,
+            place.near,
+            place.far,
+            width,
+            height,
+            outputs,
+            samples,
+        )
 
-    def _check(self, lanes: I64) -> None:
-        """Raise ValueError unless every lane is in use and named once; some 25 µs for 4096 of them."""
-        if not len(lanes):
-            return
-        if lanes.min() < 0 or lanes.max() >= self.capacity or not self._in_use[lanes].all():
-            wrong = next(lane for lane in lanes.tolist() if not 0 <= lane < self.capacity or not self._in_use[lane])
-            raise ValueError(f"lane {wrong} of {self.family.name}: expected a lane that is in use")
-        places = np.arange(len(lanes))
-        self._mark[lanes] = places
-        twice = self._mark[lanes] != places
-        if twice.any():
-            raise ValueError(f"lane {lanes[np.argmax(twice)]} of {self.family.name} is named twice: expected it once")
+    def _checked(self, lanes: I64) -> I64:
+        """The lanes, as kernels want them; ValueError unless every one is in use and named once."""
+        lanes = _fitted(lanes, _I64, lanes.shape)
+        with self._first("check"):
+            place = episodes.first_wrong(lanes, self._in_use, self._mark)
+        if place >= 0:
+            lane = lanes[place]
+            if not 0 <= lane < self.capacity or not self._in_use[lane]:
+                raise ValueError(f"lane {lane} of {self.family.name}: expected a lane that is in use")
+            raise ValueError(f"lane {lane} of {self.family.name} is named twice: expected it once")
+        return lanes
 
     def _first(self, what: str) -> AbstractContextManager[None]:
-        """Around a call of the family: the first of its kind may compile kernels, and whoever waits is told."""
+        """Around a call of the family or a kernel: the first may have to compile, and whoever waits is told."""
         if what in self._called:
             return nullcontext()
         self._called.add(what)
         return announce_compiling()
 
     def _begin(self, lanes: I64) -> None:
-        self.episode[lanes] += 1
-        seeds = mix(self.state.lane_seed[lanes], self.episode[lanes].astype(np.uint64))
+        seeds = np.empty(len(lanes), np.uint64)
         with self._first("reset"):
+            episodes.next_seeds(lanes, self.state.lane_seed, self.episode, seeds)
             self.family.reset(self.state, lanes, seeds)
-        self.steps[lanes] = 0
-        self.reward[lanes] = 0.0
-        self.discount[lanes] = 1.0
-        self.step_type[lanes] = FIRST
-        self.status[lanes] = RUNNING
+            episodes.note_first(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
 
     def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
         with self._first("step"):
             reward, ended = self.family.step(self.state, lanes, actions)
-        self.steps[lanes] += 1
-        late = ~ended & (self.steps[lanes] >= self.family.max_steps)
-        self.reward[lanes] = reward
-        self.discount[lanes] = np.where(ended, 0.0, 1.0)
-        self.step_type[lanes] = np.where(ended | late, LAST, MID)
-        self.status[lanes] = np.select([ended, late], [TERMINATED, INTERRUPTED], RUNNING)
+            episodes.note_step(
+                lanes,
+                _fitted(reward, _F32, (len(lanes), self.family.agents)),
+                _fitted(ended, _BOOL, (len(lanes),)),
+                self.family.max_steps,
+                self.steps,
+                self.reward,
+                self.discount,
+                self.step_type,
+                self.status,
+            )
 
     def _grow(self, capacity: int) -> None:
         self.state.grow(capacity)
@@ -190,3 +201,12 @@ class Pool:
             grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
             grown[: len(array)] = array
             setattr(self, name, grown)
+
+
+def _fitted(given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """An array as kernels were compiled for, of this type and shape: the given one, unless a copy has to be made."""
+    if type(given) is np.ndarray and given.dtype == dtype and given.shape == shape and given.flags.carray:
+        return given
+    fitted = np.empty(shape, dtype)
+    fitted[...] = given
+    return fitted

@@ -1,15 +1,17 @@
 """What families dress their lanes with: a list of things to draw, made once and copied into every lane.
 
-The rows of a lane are `Props` in the order they were added. A family writes them all (`write`) and then the poses of
-what moves. Positions are computed with plain sums and products only: those round the same in any batch.
+The rows of a lane are `Props` in the order they were added. They are written once (`furnish`), since a scene's lane is
+empty when a world gets it; the poses of what moves a family writes each time. Positions are computed with plain sums
+and products only: those round the same in any batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.tables import F32, I32, I64, NO_TEXTURE, U8
+from worldloom.kernels.props import any_bare
+from worldloom.kernels.tables import F32, I32, NO_MESH, NO_TEXTURE, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh, cylinder, disc, sphere
 from worldloom.render.scene import Scene
@@ -86,12 +88,19 @@ class Props:
         self.uv_scale.append(uv_scale)
         return len(self) - 1
 
-    def write(self, scene: Scene, scene_lanes: I32) -> I64:
-        """Put everything into the rows of these lanes; the rows [n, things] come back."""
+    def furnish(self, scene: Scene, scene_lanes: I32, **look: ArrayLike) -> None:
+        """Put everything into these lanes where it is not there yet; `look` are columns of `scene.lanes`."""
+        first_row, mesh = scene.lanes.first_row, scene.instances.mesh
+        if any_bare(scene_lanes, first_row, mesh):
+            self._write(scene, scene_lanes[mesh[first_row[scene_lanes]] == NO_MESH], look)
+
+    def _write(self, scene: Scene, scene_lanes: I32, look: Mapping[str, ArrayLike]) -> None:
         rows, table = scene.rows(scene_lanes), scene.instances
-        table.mesh[rows], table.pose[rows], table.color[rows] = self.mesh, np.array(self.pose), self.color
-        table.texture[rows], table.uv_scale[rows], table.label[rows] = self.texture, self.uv_scale, self.label
-        return rows
+        for column, value in look.items():
+            getattr(scene.lanes, column)[scene_lanes] = value
+        table.pose[rows], table.color[rows], table.texture[rows] = np.array(self.pose), self.color, self.texture
+        table.uv_scale[rows], table.label[rows] = self.uv_scale, self.label
+        table.mesh[rows] = self.mesh  # last: it says that all is there
 
 
 def take_mesh(assets: AssetLibrary, name: str) -> int:

@@ -1,8 +1,9 @@
 """Lanes of a pool run their episodes as the protocol says, and nobody disturbs anybody. Judged by a plain model."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.worlds.toy import Toy
+from worldloom.kernels.episodes import first_wrong
 from worldloom.kernels.tables import I64, NO_MESH
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.chance import integer, lane_seeds, mix
+from worldloom.worlds.family import Outcome, State
 from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
 
 ASSETS = AssetLibrary(texture_size=8)
@@ -320,3 +323,65 @@ def test_thousands_of_lanes_come_without_a_loop_over_them() -> None:
     assert len(np.unique(taken[0])) == 100_000
     # It takes some 10 ms; a loop that touched ten arrays for each lane would take a second.
     assert cost_s < 0.25
+
+
+class Odd(Toy):
+    """Brings its outcome in another form than most."""
+
+    form: Callable[[Outcome], Outcome]
+
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
+        return type(self).form(super().step(state, lanes, actions))
+
+
+def test_an_outcome_may_come_in_any_form_that_numpy_takes() -> None:
+    forms: list[Callable[[Any], Any]] = [
+        lambda outcome: outcome,
+        lambda outcome: (outcome.reward.astype(np.float64), outcome.ended.astype(np.uint8)),
+        lambda outcome: (outcome.reward.tolist(), outcome.ended.tolist()),
+        lambda outcome: (np.asfortranarray(outcome.reward), np.repeat(outcome.ended, 2)[::2]),
+        lambda outcome: (outcome.reward[:, :1], outcome.ended),
+        lambda outcome: (np.broadcast_to(outcome.reward, outcome.reward.shape), outcome.ended),
+    ]
+    seen = []
+    for form in forms:
+        pool = Pool(type("Form", (Odd,), {"form": staticmethod(form)})({"agents": AGENTS}, ASSETS), Scene(ASSETS))
+        lanes = pool.add(lane_seeds(0, 9))
+        for step in range(12):
+            pool.step(lanes, push(*[(step / 4, lane / 8) for lane in range(9)]))
+        seen.append([getattr(pool, name)[lanes].tolist() for name in ("reward", "discount", "step_type", "status")])
+    assert all(one == seen[0] for one in seen)
+
+
+def test_an_outcome_that_does_not_fit_is_refused_and_nothing_noted() -> None:
+    forms: list[Callable[[Any], Any]] = [
+        lambda outcome: (outcome.reward[:-1], outcome.ended),
+        lambda outcome: (outcome.reward, outcome.ended[:-1]),
+        lambda outcome: (np.repeat(outcome.reward, 3, axis=1), outcome.ended),
+    ]
+    for form in forms:
+        pool = Pool(type("Form", (Odd,), {"form": staticmethod(form)})({"agents": AGENTS}, ASSETS), Scene(ASSETS))
+        lanes = pool.add(lane_seeds(0, 3))
+        pool.step(lanes, idle(lanes))
+        with pytest.raises(ValueError, match="could not broadcast"):
+            pool.step(lanes, idle(lanes))
+        assert pool.steps[lanes].tolist() == [0, 0, 0]
+
+
+def test_lanes_may_be_named_in_any_form() -> None:
+    forms: list[Callable[[I64], np.ndarray]] = [
+        lambda lanes: lanes,
+        lambda lanes: lanes.astype(np.int32),
+        lambda lanes: np.repeat(lanes, 2)[::2],
+        lambda lanes: np.broadcast_to(lanes, lanes.shape),
+    ]
+    compiled = len(first_wrong.signatures)  # type: ignore[attr-defined]
+    for form in forms:
+        pool = make_pool()
+        lanes = form(pool.add(lane_seeds(0, 5)))
+        pool.step(lanes, idle(lanes))
+        assert pool.views(lanes, "eye").lane.tolist() == pool.scene_lane[lanes].tolist()
+        pool.interrupt(lanes[1:])
+        assert pool.status[lanes].tolist() == [RUNNING, *[INTERRUPTED] * 4]
+        pool.free(lanes)
+    assert len(first_wrong.signatures) <= max(1, compiled)  # type: ignore[attr-defined]

@@ -1,0 +1,128 @@
+"""What a batch of one costs: a lone client waits for all that is not the simulation or the painting itself."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worldloom.bench.reporting import Report
+from worldloom.kernels.paint import paint_views
+from worldloom.kernels.scratch import make_scratch
+from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.check import check_draw
+from worldloom.render.cpu import CPURenderer
+from worldloom.render.scene import Scene
+from worldloom.worlds.cartpole import Cartpole
+from worldloom.worlds.catch import Catch
+from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.family import Family
+from worldloom.worlds.maze import Maze
+from worldloom.worlds.pool import Pool
+
+TIMES = 200
+"""Calls in a round: a single one is too short to be timed."""
+FAMILIES = [Catch, Cartpole, Maze]
+
+
+class Crowd:
+    """Lanes of a family under way, which do nothing."""
+
+    def __init__(self, family: type[Family], lanes: int = 1, **settings: object) -> None:
+        assets = AssetLibrary()
+        self.pool = Pool(family(settings, assets), Scene(assets))
+        self.lanes = self.pool.add(lane_seeds(1, lanes))
+        self.actions: dict[str, np.ndarray] = {
+            spec.name: np.zeros((lanes, self.pool.family.agents, *spec.shape), spec.dtype)
+            for spec in self.pool.family.actions
+        }
+        self.step()
+        self.views = self.pool.views(self.lanes, "eye")
+        self.offsets, size_bytes = lay_out(self.views)
+        self.arena = make_arena(size_bytes)
+
+    def step(self) -> None:
+        """One step of all."""
+        self.pool.step(self.lanes, self.actions)
+
+    def step_family(self) -> None:
+        """The same without anything around it."""
+        self.pool.family.step(self.pool.state, self.lanes, self.actions)
+
+    def show(self, cpu: CPURenderer) -> None:
+        """A picture of each, from the state to the arena."""
+        views = self.pool.views(self.lanes, "eye")
+        offsets, _ = lay_out(views)
+        cpu.draw(self.pool.scene, views, self.arena, offsets)
+
+    def painter(self) -> Any:
+        """The same with all but painting done already."""
+        scene, scratch = self.pool.scene, make_scratch(1024, 4096, 4096)
+        tables = (scene.assets.table, scene.instances, scene.lanes, self.views, self.offsets)
+        return lambda: paint_views(*tables, 0, len(self.lanes), scratch, self.arena)
+
+
+def repeat(call: Any) -> Any:
+    """The call, many times."""
+
+    def calls() -> None:
+        for _ in range(TIMES):
+            call()
+
+    return calls
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def bench_a_step_of_one_lane(report: Report, family: type[Family]) -> None:
+    crowd = Crowd(family, max_steps=1_000_000)
+    taken_us = 1e6 * report.seconds(repeat(crowd.step), rounds=25) / TIMES
+    report.row(f"{family.name}, a step of one lane without pictures", f"{taken_us:.0f} µs")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def bench_a_step_of_one_lane_against_the_simulation(report: Report, family: type[Family]) -> None:
+    crowd = Crowd(family, max_steps=1_000_000)
+    ratio = report.ratio(repeat(crowd.step), repeat(crowd.step_family), rounds=25)
+    report.row(
+        f"{family.name}, a step of one lane by the pool, against the family's part of it",
+        f"{ratio:.1f} ×",
+        "≤ 5 ×",
+        ratio <= 5,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def bench_a_picture_of_one_lane_against_painting_it(report: Report, family: type[Family]) -> None:
+    crowd = Crowd(family)
+    with CPURenderer(threads=1) as cpu:
+        paint = crowd.painter()
+        ratio = report.ratio(repeat(lambda: crowd.show(cpu)), repeat(paint), rounds=25)
+    report.row(
+        f"{family.name}, one 64² picture from the state to the arena, against painting it",
+        f"{ratio:.2f} ×",
+        "≤ 2 ×",
+        ratio <= 2,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def bench_the_course_of_episodes_against_the_simulation(report: Report, family: type[Family]) -> None:
+    crowd = Crowd(family, 4096, max_steps=1_000_000)
+    ratio = report.ratio(crowd.step, crowd.step_family, rounds=41)
+    report.row(f"{family.name}, a step of 4096 lanes by the pool, against the family's part of it", f"{ratio:.2f} ×")
+
+
+def bench_a_picture_of_one_among_many(report: Report) -> None:
+    alone, among = Crowd(Maze), Crowd(Maze, 65_536)
+    among.lanes = among.lanes[:1]
+    with CPURenderer(threads=1) as cpu:
+        ratio = report.ratio(repeat(lambda: among.show(cpu)), repeat(lambda: alone.show(cpu)), rounds=25)
+    report.row(
+        "maze, a picture of one lane with 65,536 there against one there", f"{ratio:.2f} ×", "≤ 1.5 ×", ratio < 1.5
+    )
+
+
+def bench_checking_a_draw(report: Report) -> None:
+    crowd = Crowd(Maze, 4096)
+    taken_us = 1e6 * report.seconds(lambda: check_draw(crowd.pool.scene, crowd.views, crowd.arena, crowd.offsets), 25)
+    report.row("maze, checking a draw of 4096 views", f"{taken_us:,.0f} µs")

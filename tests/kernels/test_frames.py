@@ -1,0 +1,203 @@
+"""Places, sizes and soundness of views; judged by plain NumPy, and by the checks that find words for what is wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worldloom.kernels.frames import is_sound, measure_views, place_frames
+from worldloom.kernels.scratch import BLOCK
+from worldloom.kernels.tables import I64, OUTPUT_BYTES, U8, ViewTable
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.check import _find_fault, _is_sound
+from worldloom.render.memory import MEMORY, place_of
+from worldloom.render.scene import Scene
+from worldloom.render.views import frame_bytes, look_at, make_views
+
+ASSETS = AssetLibrary(texture_size=4)
+LANES, ROWS = 5, 3
+SPOILS: dict[str, tuple[Any, ...]] = {
+    "lane": (-1, LANES, LANES - 1, 0),
+    "width": (0, -1, 1, 8192, 8193),
+    "height": (0, -1, 1, 8192, 8193),
+    "samples": (0, 1, 2, 4, 5),
+    "outputs": (0, 1, 15, 16, 255),
+    "orthographic": (0, 1, 2),
+    "half_height": (0.0, -1.0, np.nan, np.inf, 3e38, 1e-30),
+    "near": (0.0, -1.0, np.nan, np.inf, -np.inf, 1e-30, -3e38),
+    "far": (0.0, -1.0, np.nan, np.inf, -np.inf, 3e38, 0.05),
+}
+"""Numbers at and around what each column may hold."""
+
+
+def make_scene(rng: np.random.Generator) -> Scene:
+    scene = Scene(ASSETS)
+    every = scene.rows(scene.add(LANES, ROWS)).ravel()
+    scene.instances.mesh[every] = rng.integers(-1, len(ASSETS.table.mesh_first_triangle), every.size)
+    scene.instances.texture[every] = rng.integers(-1, len(ASSETS.table.texels), every.size)
+    return scene
+
+
+def random_views(rng: np.random.Generator, count: int) -> ViewTable:
+    return make_views(
+        rng.integers(0, LANES, count),
+        camera=look_at(rng.normal(size=(count, 3)), rng.normal(size=(count, 3))),
+        width=rng.integers(1, 40, count),
+        height=rng.integers(1, 40, count),
+        outputs=rng.integers(0, 16, count),
+        samples=rng.choice([1, 4], count),
+        orthographic_height=rng.choice([np.nan, 2.0], count),
+    )
+
+
+def lay_out_by(views: ViewTable, order: str, rng: np.random.Generator, gap: int = 0) -> tuple[I64, int]:
+    """Offsets one after another, view after view, output after output or anyhow."""
+    sizes = frame_bytes(views)
+    places = np.argwhere(np.ones_like(sizes))
+    places = {"views": places, "outputs": places[np.lexsort(places.T)], "any": rng.permutation(places)}[order]
+    offsets, end = np.full(sizes.shape, -1), 0
+    for view, output in places:
+        if sizes[view, output]:
+            offsets[view, output] = end
+            end += sizes[view, output] + gap
+    return offsets, int(end)
+
+
+def fault(scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> str:
+    try:
+        _find_fault(scene, views, arena, offsets)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 7), start=st.integers(0, 99))
+def test_frames_lie_output_after_output(seed: int, count: int, start: int) -> None:
+    views = random_views(np.random.default_rng(seed), count)
+    offsets = np.empty((count, 4), np.int64)
+    end = place_frames(views.width, views.height, views.outputs, start, offsets)
+    sizes = frame_bytes(views)
+    before = (np.cumsum(sizes.T.ravel()) - sizes.T.ravel()).reshape(4, count).T
+    assert (offsets == np.where(sizes > 0, start + before, -1)).all()
+    assert end == start + sizes.sum()
+
+
+def test_frames_of_any_size_have_a_place() -> None:
+    views = make_views([0, 0], width=[2**31 - 1, 8192], height=[2**31 - 1, 8192], outputs=4)
+    offsets = np.empty((2, 4), np.int64)
+    end = place_frames(views.width, views.height, views.outputs, 0, offsets)
+    assert end == OUTPUT_BYTES[2] * ((2**31 - 1) ** 2 + 8192**2) - 2**64 * (end < 0)
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 7))
+def test_views_are_measured(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    scene, views, table = make_scene(rng), random_views(rng, count), ASSETS.table
+    measured = measure_views(
+        views.lane,
+        views.width,
+        views.height,
+        scene.lanes.first_row,
+        scene.lanes.row_count,
+        scene.instances.mesh,
+        table.mesh_triangle_count,
+        table.mesh_corner_count,
+    )
+    mesh = scene.instances.mesh[scene.rows(views.lane)] if count else np.zeros((0, ROWS), np.int32)
+    padded = -(-views.width.astype(np.int64) // BLOCK) * BLOCK
+    assert measured == (
+        np.where(mesh >= 0, table.mesh_corner_count[mesh], 0).max(initial=0),
+        np.where(mesh >= 0, table.mesh_triangle_count[mesh], 0).sum(axis=1).max(initial=0),
+        (padded * views.height).max(initial=0),
+        (views.width.astype(np.int64) * views.height).sum(),
+    )
+
+
+@settings(max_examples=400)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(0, 4),
+    order=st.sampled_from(["views", "outputs", "any"]),
+    spoiled=st.sampled_from([None, *SPOILS, "camera", "mesh", "texture", "offsets", "arena"]),
+)
+def test_sound_is_what_nothing_is_wrong_with(seed: int, count: int, order: str, spoiled: str | None) -> None:
+    rng = np.random.default_rng(seed)
+    scene, views = make_scene(rng), random_views(rng, count)
+    offsets, size_bytes = lay_out_by(views, order, rng, gap=int(rng.integers(0, 3)))
+    arena = np.zeros(max(0, size_bytes - (rng.integers(0, 9) if spoiled == "arena" else 0)), np.uint8)
+    if spoiled in ("mesh", "texture"):
+        known = len(ASSETS.table.mesh_first_triangle if spoiled == "mesh" else ASSETS.table.texels)
+        getattr(scene.instances, spoiled)[rng.integers(LANES * ROWS)] = rng.choice([-2, -1, known - 1, known])
+    elif count and spoiled == "offsets":
+        offsets.ravel()[rng.integers(offsets.size)] += rng.integers(-40, 40)
+    elif count and spoiled == "camera":
+        views.camera[rng.integers(count), rng.integers(3), rng.integers(4)] += rng.choice([1e-4, 0.1, np.nan, np.inf])
+    elif count and spoiled in SPOILS:
+        getattr(views, spoiled)[rng.integers(count)] = rng.choice(SPOILS[spoiled])
+        if spoiled in ("width", "height", "outputs"):
+            offsets, size_bytes = lay_out_by(views, order, rng)
+            arena = np.zeros(min(max(0, size_bytes), 1 << 22), np.uint8)
+    assert _is_sound(scene, views, arena, offsets) == (not fault(scene, views, arena, offsets))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32), count=st.integers(2, 300))
+def test_slots_that_overlap_are_found_in_any_order(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    scene, views = make_scene(rng), random_views(rng, count)
+    views.outputs[:2] |= 1
+    offsets, size_bytes = lay_out_by(views, "any", rng, gap=int(rng.integers(0, 2)))
+    offsets[offsets >= 0] += 1 << 40
+    memory = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), ((1 << 40) + size_bytes,), (1,))  # never touched
+    assert _is_sound(scene, views, memory, offsets)
+    sizes = frame_bytes(views)
+    asked = np.argwhere(sizes > 0)
+    one, other = asked[rng.permutation(len(asked))[:2]]
+    offsets[tuple(one)] = offsets[tuple(other)] + rng.integers(1 - sizes[tuple(one)], sizes[tuple(other)])
+    assert not _is_sound(scene, views, memory, offsets)
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+def test_rows_that_no_view_can_show_do_not_matter(lane: int) -> None:
+    rng = np.random.default_rng(lane)
+    scene, views = make_scene(rng), make_views([3, 1, 3], camera=look_at((0, 0, 0), (0, 1, 0)))
+    offsets, size_bytes = lay_out_by(views, "outputs", rng)
+    arena = np.zeros(size_bytes, np.uint8)
+    scene.instances.mesh[scene.rows(lane)[0, 1]] = 999
+    shown = lane in (1, 3)
+    assert _is_sound(scene, views, arena, offsets) == (not shown)
+    expected = f"instance row {lane * ROWS + 1}: mesh is 999, expected -1 for none, or 0 to 5" if shown else ""
+    assert fault(scene, views, arena, offsets) == expected
+
+
+def test_all_memory_is_an_arena_like_any_other() -> None:
+    rng = np.random.default_rng(1)
+    scene, views = make_scene(rng), random_views(rng, 3)
+    offsets, size_bytes = lay_out_by(views, "any", rng)
+    arena = np.zeros(size_bytes, np.uint8)
+    offsets[offsets >= 0] += place_of(arena)
+    assert _is_sound(scene, views, MEMORY, offsets)
+
+
+def test_tables_that_kernels_were_not_made_for_are_left_to_the_words() -> None:
+    rng = np.random.default_rng(1)
+    scene, views = make_scene(rng), random_views(rng, 3)
+    offsets, size_bytes = lay_out_by(views, "outputs", rng)
+    arena = np.zeros(size_bytes, np.uint8)
+    assert _is_sound(scene, views, arena, offsets)
+    compiled = len(is_sound.signatures)  # type: ignore[attr-defined]
+    for column in ViewTable._fields:
+        values = getattr(views, column)
+        for other in (values.astype(np.float64), np.repeat(values, 2, axis=0)[::2], values[:2], values[..., None]):
+            changed = views._replace(**{column: other})
+            assert not _is_sound(scene, changed, arena, offsets)
+            assert fault(scene, changed, arena, offsets)
+    flat = views._replace(camera=views.camera.ravel()[:3])
+    assert not _is_sound(scene, flat, arena, offsets)
+    wrongs: list[Any] = [offsets.astype(np.int32), offsets[:2], np.asfortranarray(offsets)]
+    for wrong in wrongs:
+        assert not _is_sound(scene, views, arena, wrong)
+        assert fault(scene, views, arena, wrong)
+    assert len(is_sound.signatures) == compiled  # type: ignore[attr-defined]
