@@ -12,6 +12,7 @@ import grpc
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 
+_FLAGS = ("--listen", "127.0.0.1:0", "--log-level", "warning")
 _METHOD = "/dm_env_rpc.v1.Environment/Process"
 
 
@@ -30,7 +31,12 @@ def server_process(*words: str) -> Iterator[str]:
 def worldloom_process(*flags: str) -> contextlib.AbstractContextManager[str]:
     """A `worldloom serve`."""
     command = "import sys; from worldloom.server.cli import main; sys.exit(main())"
-    return server_process("-c", command, "serve", "--listen", "127.0.0.1:0", "--log-level", "warning", *flags)
+    return server_process("-c", command, "serve", *_FLAGS, *flags)
+
+
+def objects_process() -> contextlib.AbstractContextManager[str]:
+    """The same with replies built as protobuf objects."""
+    return server_process("-m", "worldloom.bench.objects_server", *_FLAGS)
 
 
 def echo_process(reply_bytes: int) -> contextlib.AbstractContextManager[str]:

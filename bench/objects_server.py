@@ -1,0 +1,52 @@
+"""Our server with one thing undone: replies are built as protobuf objects, as most servers do, and then serialised.
+
+    python -m worldloom.bench.objects_server [flags of worldloom serve]
+
+Everything else is the same: the engine, its batches, the renderer. The difference is what templates bring.
+"""
+
+import sys
+from math import prod
+from typing import Any
+
+import numpy as np
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from dm_env_rpc.v1 import tensor_utils
+
+from worldloom.server import cli
+from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.layout import Layout, Place
+from worldloom.server.engine.offer import Observation
+from worldloom.server.engine.world import Step
+from worldloom.server.env_rpc.session import Session
+from worldloom.server.serving import running
+
+
+def arrays_one_after_the_other(observations: tuple[Observation, ...]) -> Layout:
+    """The values alone, as they lie in memory, after a byte for the state."""
+    places, end = [], 1
+    for one in observations:
+        places.append(Place(end, as_varints=False))
+        end += prod(one.shape) * np.dtype(one.dtype).itemsize
+    return Layout(end, {}, 0, tuple(places))
+
+
+class ObjectsSession(Session):
+    """Makes a message of the values."""
+
+    def __init__(self, engine: Engine, name: str, target: Any) -> None:
+        super().__init__(engine, name, target)
+        self._wardrobe = engine.wardrobe(arrays_one_after_the_other)
+
+    def _answer_step(self, step: Step) -> None:
+        response = rpc.EnvironmentResponse()
+        response.step.state = step.state
+        for one, place in zip(step.wanted.observations, step.wanted.layout.places, strict=True):
+            values = np.frombuffer(step.reply, one.dtype, prod(one.shape), place.start).reshape(one.shape)
+            response.step.observations[one.uid].CopyFrom(tensor_utils.pack_tensor(values))
+        self._send(response)
+
+
+if __name__ == "__main__":
+    vars(running)["Session"] = ObjectsSession
+    sys.exit(cli.main(["serve", *sys.argv[1:]]))

@@ -1,0 +1,74 @@
+"""A world as pool and renderer make it when nobody else is there: what served worlds are compared with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.renderer import Renderer
+from worldloom.render.scene import Scene
+from worldloom.render.views import output_bits
+from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.pool import Pool
+from worldloom.worlds.registry import find_family
+
+
+class Direct:
+    """Some lanes of a family, stepped and drawn by hand."""
+
+    def __init__(self, renderer: Renderer, family: str, seed: int, lanes: int = 1, **settings: Any) -> None:
+        assets = AssetLibrary()
+        self.renderer = renderer
+        self.pool = Pool(find_family(family)(settings, assets), Scene(assets))
+        self.lanes = self.pool.add(lane_seeds(seed, lanes))
+
+    def step(self, **actions: ArrayLike) -> None:
+        """One step of all lanes; [lanes, agents, *shape] for each action, zeros where none is given."""
+        shape = (len(self.lanes), self.pool.family.agents)
+        self.pool.step(
+            self.lanes,
+            {
+                spec.name: np.array(np.broadcast_to(actions.get(spec.name, 0), (*shape, *spec.shape)), spec.dtype)
+                for spec in self.pool.family.actions
+            },
+        )
+
+    def observe(self, name: str, agent: int = 0) -> np.ndarray:
+        """[lanes, *shape] of anything but a picture."""
+        if name == "reward":
+            return np.asarray(self.pool.reward[self.lanes, agent])
+        if name in ("discount", "step_type"):
+            return np.asarray(getattr(self.pool, name)[self.lanes])
+        return self.pool.observe(self.lanes, name, agent)
+
+    def draw(
+        self,
+        name: str,
+        agent: int = 0,
+        *,
+        width: int = 64,
+        height: int = 64,
+        samples: int = 1,
+        half_height: float | None = None,
+        lighting: Mapping[str, ArrayLike] | None = None,
+    ) -> np.ndarray:
+        """[lanes, height, width, ...] of a picture, with another field of view or light if they are given."""
+        camera, output = name.split(".")
+        views = self.pool.views(
+            self.lanes, camera, agent, width=width, height=height, outputs=output_bits([output]), samples=samples
+        )
+        if half_height is not None:
+            views.half_height[:] = half_height
+        for column, value in (lighting or {}).items():
+            getattr(self.pool.scene.lanes, column)[self.pool.scene_lane[self.lanes]] = value
+        offsets, size_bytes = lay_out(views)
+        arena = make_arena(size_bytes)
+        self.renderer.draw(self.pool.scene, views, arena, offsets)
+        return np.stack([picture(arena, views, offsets, view, output) for view in range(len(self.lanes))])
+
+    def see(self, name: str, agent: int = 0, **drawing: Any) -> np.ndarray:
+        """Anything that can be seen, [lanes, *shape]."""
+        return self.draw(name, agent, **drawing) if "." in name else self.observe(name, agent)

@@ -1,0 +1,152 @@
+"""The reference package's compliance suite over a socket, for every family in the box and vector worlds of each."""
+
+import inspect
+import unittest
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import grpc
+import pytest
+from dm_env_rpc.v1 import compliance
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from dm_env_rpc.v1.connection import Connection
+
+from tests.server.desk import packed, refused
+from tests.server.process import serving
+from tests.server.wire import Wire
+from worldloom.worlds.registry import find_family
+
+KINDS: dict[str, dict[str, Any]] = {
+    "Cartpole": {"family": "cartpole"},
+    "CartpoleVector": {"family": "cartpole", "lanes": 3},
+    "Catch": {"family": "catch"},
+    "CatchVector": {"family": "catch", "lanes": 3},
+    "Maze": {"family": "maze"},
+    "MazeVector": {"family": "maze", "lanes": 3},
+    "MazeOfTwo": {"family": "maze", "agents": 2},
+}
+_address = ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    global _address
+    with serving() as made:
+        _address = made.address
+        yield
+
+
+class Served:
+    """What the suite wants to know of a server. Each class has a stream; each of its tests leaves it as it was."""
+
+    kind: ClassVar[dict[str, Any]]
+    _channel: ClassVar[grpc.Channel]
+    _connection: ClassVar[Connection]
+    _world: str | None = None
+
+    required_join_settings: ClassVar[dict[str, rpc.Tensor]] = {}
+    has_multiple_world_support = True
+    invalid_join_settings: ClassVar = packed(
+        {"width": 0, "height": 64.5, "samples": 2, "agent": 8, "observations": "x"}
+    )
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls._channel = grpc.insecure_channel(_address)
+        cls._connection = Connection(cls._channel)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls._connection.close()
+        cls._channel.close()
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    @property
+    def world_name(self) -> str:
+        if self._world is None:
+            self._world = self.create_world(packed({"family": self.kind["family"]}))
+        return self._world
+
+    def create_world(self, settings: dict[str, rpc.Tensor]) -> str:
+        """Lanes and agents are not required: they are added to whatever the suite has in its hands."""
+        also = packed({name: value for name, value in self.kind.items() if name != "family"})
+        return str(self.connection.send(rpc.CreateWorldRequest(settings={**also, **settings})).world_name)
+
+    def tearDown(self) -> None:
+        super().tearDown()  # type: ignore[misc]
+        self.connection.send(rpc.LeaveWorldRequest())
+        if self._world is not None:
+            self.connection.send(rpc.DestroyWorldRequest(world_name=self._world))
+            self._world = None
+
+
+class Creating(Served):
+    @property
+    def required_world_settings(self) -> dict[str, rpc.Tensor]:
+        return packed({"family": self.kind["family"]})
+
+    @property
+    def invalid_world_settings(self) -> dict[str, rpc.Tensor]:
+        family = find_family(self.kind["family"])
+        wrong = {one.name: one.minimum - 1 for one in family.settings if one.minimum is not None}
+        return packed({"seed": "seven", "lanes": 0, "no_such_setting": 1, "max_steps": [1, 2], **wrong})
+
+
+class Joined(Served):
+    specs = rpc.ActionObservationSpecs()
+
+    def join_world(self) -> rpc.ActionObservationSpecs:
+        return self.connection.send(rpc.JoinWorldRequest(world_name=self.world_name)).specs
+
+
+class Stepping(Joined):
+    def setUp(self) -> None:
+        super().setUp()  # type: ignore[misc]
+        self.specs = self.join_world()
+
+
+_PARTS: dict[type[unittest.TestCase], type[Served]] = {
+    compliance.CreateDestroyWorld: Creating,
+    compliance.JoinLeaveWorld: Served,
+    compliance.Reset: Joined,
+    compliance.ResetWorld: Served,
+    compliance.Step: Stepping,
+}
+
+
+def _make(part: type[unittest.TestCase], kind: str) -> None:
+    name = f"{kind}{part.__name__}"
+    globals()[name] = type(name, (_PARTS[part], part), {"kind": KINDS[kind], "__module__": __name__})
+
+
+for _part in _PARTS:
+    for _kind in KINDS:
+        _make(_part, _kind)
+del _part, _kind
+
+
+def test_the_whole_suite_is_here() -> None:
+    names = unittest.TestLoader().getTestCaseNames
+    assert sum(len(names(part)) for part in _PARTS) >= 40
+    assert set(_PARTS) == {value for value in vars(compliance).values() if isinstance(value, type)}
+    made = [value for value in globals().values() if isinstance(value, type) and issubclass(value, unittest.TestCase)]
+    assert len(made) == len(_PARTS) * len(KINDS)
+    assert not any(map(inspect.isabstract, made)), "an abstract class is not run"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_wrong_is_named(kind: str) -> None:
+    """The suite takes any error for the right one."""
+    creating = globals()[f"{kind}CreateDestroyWorld"]()
+    with Wire(_address) as wire:
+        for name, tensor in creating.invalid_world_settings.items():
+            with refused("INVALID_ARGUMENT", repr(name)):
+                wire.ask(create_world=rpc.CreateWorldRequest(settings={**packed(KINDS[kind]), name: tensor}))
+        world = wire.create(**KINDS[kind])
+        for name, tensor in creating.invalid_join_settings.items():
+            with refused("INVALID_ARGUMENT", repr(name)):
+                wire.ask(join_world=rpc.JoinWorldRequest(world_name=world, settings={name: tensor}))
+        wire.destroy(world)
