@@ -138,7 +138,7 @@ def test_a_family_that_cannot_be_made_makes_no_world(desk: Desk) -> None:
 
 
 def test_an_action_that_is_left_out_is_what_is_allowed_nearest_to_zero(desk: Desk) -> None:
-    stream, peer = joined(desk, "choosy", agents=2, longest=1000), desk.stream()
+    stream, peer = joined(desk, "choosy", agents=2, longest=1000, seed=0), desk.stream()
     stream.step()
     assert float(stream.step("reward").seen["reward"]) == 0.5
     peer.join(stream.world)
@@ -152,7 +152,7 @@ def test_an_action_that_is_left_out_is_what_is_allowed_nearest_to_zero(desk: Des
 
 def test_a_world_whose_actions_change_with_a_reset_goes_by_the_new_ones(desk: Desk) -> None:
     stream, caller = desk.stream(), desk.stream()
-    world = stream.create("choosy", longest=1000, max_steps=1000)
+    world = stream.create("choosy", longest=1000, max_steps=1000, seed=0)
     stream.join(world)
     stream.step()
     with refused("FAILED_PRECONDITION"):

@@ -89,7 +89,7 @@ def test_agents_who_are_not_there_do_nothing(desk: Desk, cpu: CPURenderer) -> No
 
 def test_who_comes_late_begins_in_the_episode_that_runs(toys: Desk) -> None:
     one, late = toys.stream(), toys.stream()
-    world = one.create("toy", agents=2, longest=1000, max_steps=1000)
+    world = one.create("toy", agents=2, longest=1000, max_steps=1000, seed=0)
     one.join(world)
     for _ in range(3):
         one.step(push=[0.5, 0.5])
@@ -113,7 +113,7 @@ def test_who_comes_late_begins_in_the_episode_that_runs(toys: Desk) -> None:
 @pytest.mark.parametrize("longest", [1, 1000])
 def test_who_comes_with_the_last_step_is_told_so_one_step_later(toys: Desk, longest: int) -> None:
     one, late = toys.stream(), toys.stream()
-    world = one.create("toy", agents=2, longest=longest, max_steps=1)
+    world = one.create("toy", agents=2, longest=longest, max_steps=1, seed=0)
     one.join(world)
     one.step()
     late.join(world)
@@ -127,7 +127,7 @@ def test_who_comes_with_the_last_step_is_told_so_one_step_later(toys: Desk, long
 
 
 def test_an_agent_who_resets_alone_begins_again_where_the_others_are(toys: Desk) -> None:
-    one, two = join_all(toys, 2, "toy", agents=2, longest=1000, max_steps=1000)
+    one, two = join_all(toys, 2, "toy", agents=2, longest=1000, max_steps=1000, seed=0)
     for _ in range(3):
         toys.step_all(one, two)
     two.reset()
@@ -173,7 +173,7 @@ def test_who_is_gone_is_not_waited_for(desk: Desk, how: str, has_stepped: bool) 
 
 def test_when_the_last_agent_leaves_the_next_begins_anew(toys: Desk) -> None:
     stream = toys.stream()
-    world = stream.create("toy", longest=1000, max_steps=1000)
+    world = stream.create("toy", longest=1000, max_steps=1000, seed=0)
     for _ in range(2):
         stream.join(world)
         assert [int(stream.step("count").seen["count"]) for _ in range(3)] == [0, 1, 2]
