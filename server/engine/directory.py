@@ -128,9 +128,11 @@ class Directory:
             agent.segment = None
 
     def destroy(self, world: World) -> None:
-        """Take a world out and give its lanes back."""
+        """Take a world out and give its lanes back. Its agents share memory no more, also while they do not leave."""
         del self.worlds[world.name]
         world.is_gone = True
+        for agent in world.agents.values():
+            self.unshare(agent)
         self._give_back(world.pool, world.lanes)
 
     def check_restart(self, world: World, given: Mapping[str, object]) -> None:

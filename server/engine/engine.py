@@ -77,7 +77,7 @@ class Engine:
         self._inbox.put(call)
 
     def drain(self) -> None:
-        """Refuse what comes from now on, and what waits for other agents."""
+        """Refuse what waits for other agents, from now on: they may never come. All else is answered as ever."""
         self.post(self._drain)
 
     def stop(self) -> None:

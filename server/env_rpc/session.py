@@ -14,7 +14,7 @@ from dm_env_rpc.v1.extensions import properties_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
 
-from worldloom.server.engine.engine import SHUTTING_DOWN, Engine
+from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.offer import Offer
 from worldloom.server.engine.world import Agent, Step, WorldReset
 from worldloom.server.env_rpc.properties import make_properties
@@ -29,7 +29,6 @@ from worldloom.server.errors import (
     InvalidArgument,
     NotFound,
     Refusal,
-    Unavailable,
     Unimplemented,
 )
 from worldloom.server.logs import Log
@@ -82,8 +81,6 @@ class Session:
                 self._send(response)
 
     def _handle(self, data: bytes) -> rpc.EnvironmentResponse | None:
-        if self.engine.is_draining:
-            raise Unavailable(SHUTTING_DOWN)
         try:
             request = rpc.EnvironmentRequest.FromString(data)
         except DecodeError as error:
