@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worldloom.kernels.cameras import first_crooked
 from worldloom.kernels.frames import is_sound
@@ -128,14 +127,6 @@ def _check_cameras(views: ViewTable) -> None:
             f"view {view}: its camera is {views.camera[view].tolist()}, expected finite numbers whose first three "
             "columns are of unit length and square to each other (render.views.look_at makes such)"
         )
-
-
-def wrong_rows(scene: "Scene") -> NDArray[np.bool_]:
-    """Which instance rows name a mesh or a texture that is not there: one of them and nothing can be drawn."""
-    instances, table = scene.instances, scene.assets.table
-    mesh, texture = instances.mesh, instances.texture
-    meshes, textures = len(table.mesh_first_triangle), len(table.texels)
-    return (mesh < NO_MESH) | (mesh >= meshes) | (texture < NO_TEXTURE) | (texture >= textures)
 
 
 def _check_rows(scene: "Scene", views: ViewTable) -> None:

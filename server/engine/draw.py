@@ -1,10 +1,8 @@
 """Third stage of a tick: one pass over all views of all worlds, painted into the replies."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worldloom.kernels.tables import NO_MESH, NO_TEXTURE, OUTPUTS
-from worldloom.render.check import wrong_rows
+from worldloom.kernels.tables import OUTPUTS
 from worldloom.render.memory import MEMORY
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
@@ -29,21 +27,11 @@ class Easel:
             self._paint(groups)
         except Exception:
             log.error("drawing failed", groups=len(groups))
-            wrong = self._hide_wrong_rows()
-            return [group for group in groups if self._can_be_drawn(group, wrong)]
+            return [group for group in groups if self._can_be_drawn(group)]
         return groups
 
-    def _hide_wrong_rows(self) -> NDArray[np.bool_]:
-        """Take rows out of the scene that nothing can be drawn with, whoever asks; which they are."""
-        instances = self.scene.instances
-        wrong = wrong_rows(self.scene)
-        instances.mesh[wrong], instances.texture[wrong] = NO_MESH, NO_TEXTURE
-        return wrong
-
-    def _can_be_drawn(self, group: Group, wrong: NDArray[np.bool_]) -> bool:
+    def _can_be_drawn(self, group: Group) -> bool:
         try:
-            if group.views and wrong[self.scene.rows(group.pool.scene_lane[group.lanes])].any():
-                raise ValueError("some of what is in its worlds has a mesh or a texture that is not there")
             self._paint([group])
         except Exception as error:
             refuse(group.steps, f"pictures of family {group.pool.family.name!r} cannot be drawn: {error}")
