@@ -1,5 +1,31 @@
 """The room for what learners use to reach worlds.
 
+    from worldloom.client import VectorEnv
+
 It may use `worldloom.protos` and, to run a server in its own process, `worldloom.server`. It knows nothing of worlds,
 renderers or kernels.
 """
+
+from worldloom.client.dm_environment import make_dm_env
+from worldloom.client.errors import (
+    BadAction,
+    BadReply,
+    CannotConnect,
+    ClientError,
+    LostConnection,
+    NoSharedMemory,
+    ServerError,
+)
+from worldloom.client.vector_env import VectorEnv
+
+__all__ = [
+    "BadAction",
+    "BadReply",
+    "CannotConnect",
+    "ClientError",
+    "LostConnection",
+    "NoSharedMemory",
+    "ServerError",
+    "VectorEnv",
+    "make_dm_env",
+]

@@ -1,0 +1,16 @@
+"""What tests of clients share: one server for all of them, which outlives whatever they do to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.served import Served
+from tests.server.process import serving
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    socket: Path = tmp_path_factory.mktemp("server") / "worldloom.sock"
+    with serving("--listen", f"unix:{socket}") as process:
+        yield Served(process, process.address, f"unix:{socket}")

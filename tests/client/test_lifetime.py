@@ -1,0 +1,142 @@
+"""Observations keep what they hold for as long as they are kept, and nothing is left of an env that was forgotten."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.client.served import Served
+from worldloom.client import BadAction, VectorEnv
+
+LANES = 16
+
+
+def make(server: Served, way: str, seed: int = 1) -> VectorEnv:
+    if way == "local":
+        return VectorEnv("local", "catch", LANES, renderer="cpu", seed=seed)
+    return VectorEnv(server.tcp, "catch", LANES, transport="shm" if way == "shm" else "grpc", seed=seed)
+
+
+def actions(step: int) -> dict[str, np.ndarray]:
+    return {"paddle": np.random.default_rng(step).integers(-1, 2, LANES)}
+
+
+@pytest.mark.parametrize("way", ["local", "grpc", "shm"])
+def test_what_is_kept_stays_as_it_is(server: Served, way: str) -> None:
+    """Kept all, kept for a while, and kept by a view of a view: also where memory is used again."""
+    with make(server, way) as env, make(server, "grpc") as other:
+        other.reset()
+        kept = [env.reset()[0]["eye.rgb"][2:, ::2, ::2]]
+        copies = [kept[0].copy()]
+        last: list[tuple[np.ndarray, np.ndarray]] = []
+        for step in range(30):
+            seen = env.step(actions(step))[0]["eye.rgb"]
+            expected = other.step(actions(step))[0]["eye.rgb"]
+            assert np.array_equal(seen, expected)
+            if step < 12 or step % 5 == 0:
+                kept.append(seen[2:, ::2, ::2])
+                copies.append(seen[2:, ::2, ::2].copy())
+            last = [*last[-2:], (seen, expected)]
+            for one, copy in (*zip(kept, copies, strict=True), *last):
+                assert np.array_equal(one, copy)
+            if step == 20:
+                kept, copies = kept[-1:], copies[-1:]
+        env.close()
+        gc.collect()
+        for one, copy in zip(kept, copies, strict=True):
+            assert np.array_equal(one, copy)
+
+
+@pytest.mark.parametrize("way", ["local", "grpc", "shm"])
+def test_what_is_written_harms_nobody(server: Served, way: str) -> None:
+    with make(server, way) as env, make(server, "grpc") as other:
+        env.reset()[0]["eye.rgb"][:] = 0
+        other.reset()
+        for step in range(12):
+            seen = env.step(actions(step))[0]["eye.rgb"]
+            assert np.array_equal(seen, other.step(actions(step))[0]["eye.rgb"])
+            seen[:] = step
+
+
+def test_shared_memory_is_used_again_and_again(server: Served) -> None:
+    with make(server, "shm") as env:
+        env.reset()
+        places = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
+        assert len(places) == 4
+        held = [env.step(actions(step))[0]["eye.rgb"] for step in range(6)]
+        assert len({one.__array_interface__["data"][0] for one in held} - places) == 2  # these came in the replies
+        del held
+        again = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
+        assert again == places
+
+
+def test_steps_that_are_forgotten_harm_nobody(server: Served) -> None:
+    with make(server, "shm") as env:
+        held = [env.reset()[0]["eye.rgb"] for _ in range(3)]
+        copies = [one.copy() for one in held]
+        for step in range(8):
+            env.send(actions(step))
+            env.reset()
+            with pytest.raises(BadAction):
+                env.send({"paddle": [2] * LANES})
+            assert all(np.array_equal(one, copy) for one, copy in zip(held, copies, strict=True))
+
+
+def test_replies_in_this_process_are_used_again(server: Served) -> None:
+    with make(server, "local") as env:
+        env.reset()
+        places = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
+    assert len(places) <= 4
+
+
+FORGETFUL = """
+import sys
+from worldloom.client import VectorEnv
+VectorEnv(sys.argv[1], "catch", 4).reset()  # forgotten at once
+env = VectorEnv(sys.argv[1], "catch", 4)
+print(int(env._stream.world.read("counters.worlds")))
+obs, _ = env.reset()
+env.send({"paddle": [0, 0, 0, 0]})  # and in the middle of a step
+"""
+
+
+def test_forgotten_envs_are_closed_without_a_word(server: Served) -> None:
+    with VectorEnv(server.tcp, "catch", 4) as watcher:
+        before = int(watcher._stream.world.read("counters.worlds"))
+        run = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", FORGETFUL, server.tcp], capture_output=True, text=True, timeout=60
+        )
+        assert (run.returncode, run.stdout, run.stderr) == (0, f"{before + 1}\n", "")
+        assert int(watcher._stream.world.read("counters.worlds")) == before
+
+
+def test_forgotten_local_envs_end_without_a_word(tmp_path: Path) -> None:
+    code = "from worldloom.client import VectorEnv; env = VectorEnv('local', 'catch', 4); env.reset()"
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert run.returncode == 0
+    assert "Traceback" not in run.stderr
+
+
+def test_no_files_stay_open(server: Served) -> None:
+    def cycle() -> None:
+        with make(server, "shm") as env:
+            kept = env.reset()[0]["eye.rgb"]
+        del env
+        assert kept.any()
+
+    def open_files() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    for _ in range(3):
+        cycle()
+    before = open_files()
+    for _ in range(10):
+        cycle()
+    assert open_files() <= before + 4  # gRPC keeps a few for its own work

@@ -1,0 +1,82 @@
+"""Packed integers are what protobuf takes them for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from worldloom.client.varints import read_varints, varint, write_varints
+from worldloom.kernels import wire as kernel_wire
+from worldloom.kernels.wire import VARINT_BYTES
+
+DTYPES = ["int32", "int64", "uint32", "uint64"]
+
+
+def payload_of(dtype: str) -> Any:
+    return getattr(Tensor(), f"{dtype}s")
+
+
+def packed(values: np.ndarray) -> bytes:
+    """The integers as protobuf writes them, without what comes before them."""
+    payload = payload_of(values.dtype.name)
+    payload.array.extend(values.tolist())
+    data: bytes = payload.SerializeToString()
+    return data[1 + len(varint(len(data))) :] if len(values) > 100 else data[2:]
+
+
+@given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, st.integers(0, 9))))
+def test_what_protobuf_writes_is_read(values: np.ndarray) -> None:
+    found = read_varints(np.frombuffer(packed(values), np.uint8), len(values), values.dtype.name)
+    assert found is not None
+    assert found.dtype == values.dtype
+    assert np.array_equal(found, values)
+
+
+@given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_side=0, max_side=4))))
+def test_what_is_written_protobuf_reads(values: np.ndarray) -> None:
+    data = write_varints(values)
+    payload = payload_of(values.dtype.name)
+    payload.MergeFromString(b"\x0a" + varint(len(data)) + data)
+    assert list(payload.array) == values.ravel().tolist()
+
+
+@given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, st.integers(0, 9))))
+def test_what_our_server_writes_is_read(values: np.ndarray) -> None:
+    data = np.zeros(VARINT_BYTES * len(values) + 3, np.uint8)
+    kernel_wire.write_varints(values.astype(np.int64)[None], np.array([3]), data)
+    found = read_varints(data[3:], len(values), values.dtype.name)
+    assert found is not None
+    assert np.array_equal(found, values)
+
+
+@given(
+    st.one_of(st.binary(max_size=24), st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), max_size=30).map(bytes)),
+    st.integers(0, 6),
+    st.sampled_from(DTYPES),
+)
+def test_any_bytes_are_read_as_protobuf_does_or_not_at_all(data: bytes, count: int, dtype: str) -> None:
+    found = read_varints(np.frombuffer(data, np.uint8), count, dtype)
+    if found is not None:
+        payload = payload_of(dtype)
+        payload.MergeFromString(b"\x0a" + varint(len(data)) + data)
+        assert list(payload.array) == found.tolist()
+
+
+def test_small_numbers_take_a_byte() -> None:
+    assert write_varints(np.array([0, 1, 127], np.int32)) == b"\x00\x01\x7f"
+
+
+@pytest.mark.parametrize(("data", "count"), [(b"\x01", 2), (b"\x81", 1), (b"", 1), (b"\x80" * 10 + b"\x01", 1)])
+def test_cut_or_too_long(data: bytes, count: int) -> None:
+    assert read_varints(np.frombuffer(data, np.uint8), count, "int64") is None
+
+
+def test_booleans() -> None:
+    found = read_varints(np.frombuffer(b"\x01\x00", np.uint8), 2, "bool")
+    assert found is not None
+    assert found.tolist() == [True, False]
+    assert read_varints(np.frombuffer(b"\x02\x00", np.uint8), 2, "bool") is None

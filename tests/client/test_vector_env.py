@@ -1,0 +1,316 @@
+"""VectorEnv keeps Gymnasium's conventions. The engine is in this process; other tests show that it does not matter."""
+
+import copy
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils import env_checker
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import vector as wrappers
+
+from worldloom.client import BadAction, ClientError, ServerError, VectorEnv
+
+LANES = 3
+MAZE_SEES = ["eye.rgb", "eye.depth", "map.segmentation", "position", "goals_left", "reward"]
+
+
+def make(family: str = "catch", num_envs: int = LANES, **given: Any) -> VectorEnv:
+    return VectorEnv("local", family, num_envs, **{"width": 12, "height": 8, "renderer": "cpu", **given})
+
+
+@pytest.fixture
+def env() -> Iterator[VectorEnv]:
+    with make(seed=1) as made:
+        yield made
+
+
+def idle(env: VectorEnv) -> dict[str, np.ndarray]:
+    return {
+        name: np.zeros(space.shape, space.dtype)
+        for name, space in env.action_space.items()  # type: ignore[attr-defined]
+    }
+
+
+@pytest.mark.parametrize(
+    ("family", "sees", "actions"),
+    [
+        ("catch", ["eye.rgb", "ball", "paddle"], {"paddle": spaces.Discrete(3, start=-1)}),
+        ("cartpole", ["eye.gray", "pose", "velocity"], {"force": spaces.Box(-1, 1, (), np.float32)}),
+        (
+            "maze",
+            MAZE_SEES,
+            {"move": spaces.Box(-1, 1, (2,), np.float32), "turn": spaces.Box(-1, 1, (), np.float32)},
+        ),
+    ],
+)
+def test_spaces_hold_what_comes_and_what_goes(family: str, sees: list[str], actions: dict[str, Any]) -> None:
+    with make(family, observations=sees, seed=0) as env:
+        assert env.single_action_space == spaces.Dict(actions)
+        assert env.single_observation_space.keys() == set(sees)  # type: ignore[attr-defined]
+        assert env.action_space == gymnasium.vector.utils.batch_space(env.single_action_space, LANES)
+        env.action_space.seed(0)
+        obs, info = env.reset(seed=5)
+        assert info == {}
+        for _ in range(25):
+            assert obs in env.observation_space
+            assert list(obs) == sees
+            for name, space in env.observation_space.items():  # type: ignore[attr-defined]
+                assert obs[name].dtype == space.dtype
+                assert obs[name].flags.writeable
+                assert obs[name].flags.aligned
+            obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+            for array, dtype in ((reward, np.float64), (terminated, np.bool_), (truncated, np.bool_)):
+                assert array.dtype == dtype
+                assert array.shape == (LANES,)
+            assert info == {}
+
+
+def test_ranges_of_spaces() -> None:
+    with make("maze", observations=MAZE_SEES) as env:
+        found = env.single_observation_space
+        assert isinstance(found, spaces.Dict)
+        assert found["eye.rgb"] == spaces.Box(0, 255, (8, 12, 3), np.uint8)
+        assert found["eye.depth"] == spaces.Box(0, np.inf, (8, 12), np.float32)
+        assert found["map.segmentation"] == spaces.Box(0, 4, (8, 12), np.uint8)
+        assert found["position"] == spaces.Box(0, 9, (2,), np.float32)
+        assert found["goals_left"] == spaces.Box(0, 3, (), np.int32)
+        assert found["reward"] == spaces.Box(-np.inf, np.inf, (), np.float32)
+
+
+def test_the_checks_of_gymnasium() -> None:
+    with make(num_envs=1, seed=1) as env:
+        one: Any = env
+        env_checker.check_reset_seed_determinism(one)
+        env_checker.check_reset_options(one)
+        env_checker.check_reset_return_type(one)
+        env_checker.check_reset_return_info_deprecation(one)
+        env_checker.check_seed_deprecation(one)
+        env_checker.check_returned_data_not_reused(one)
+        for space in (env.single_observation_space, env.single_action_space):
+            for part in space.values():  # type: ignore[attr-defined]
+                env_checker.check_space_limit(part, "any")
+    assert isinstance(env, gymnasium.vector.VectorEnv)
+    assert VectorEnv.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+def test_the_step_after_the_last_begins_anew() -> None:
+    with make(observations=["ball"], settings={"rows": 4}, seed=1) as env:
+        env.reset()
+        for _ in range(5):
+            for row in range(1, 4):
+                obs, reward, terminated, truncated, _ = env.step(idle(env))
+                assert (obs["ball"][:, 0] == row).all()
+                assert terminated.tolist() == [row == 3] * LANES
+                assert not truncated.any()
+                assert (reward != 0).tolist() == [row == 3] * LANES
+            obs, reward, terminated, truncated, _ = env.step({"paddle": np.ones(LANES, int)})
+            assert (obs["ball"][:, 0] == 0).all()
+            assert not reward.any()
+            assert not terminated.any()
+
+
+def test_the_time_limit_truncates() -> None:
+    with make("cartpole", settings={"max_steps": 3}, observations=[]) as env:
+        obs, _ = env.reset()
+        assert obs == {}
+        ends = [env.step(idle(env))[2:4] for _ in range(8)]
+    assert [truncated.tolist() for _, truncated in ends] == [[step in (2, 6)] * LANES for step in range(8)]
+    assert not any(terminated.any() for terminated, _ in ends)
+
+
+def test_wrappers_of_gymnasium() -> None:
+    with make(settings={"rows": 4}, seed=1) as env:
+        wrapped: Any = wrappers.RecordEpisodeStatistics(env)
+        wrapped.reset(seed=2)
+        for _ in range(3):
+            _, reward, terminated, _, info = wrapped.step(idle(env))
+        assert terminated.all()
+        assert info["episode"]["l"].tolist() == [3] * LANES
+        assert info["episode"]["r"].tolist() == reward.tolist()
+        gray: Any = wrappers.TransformObservation(
+            wrapped, lambda obs: obs["eye.rgb"].mean(-1), single_observation_space=spaces.Box(0, 255, (8, 12))
+        )
+        assert gray.reset()[0].shape == (LANES, 8, 12)
+        listed: Any = wrappers.DictInfoToList(env)
+        assert listed.step(idle(env))[4] == [{}] * LANES
+
+
+def test_a_seed_starts_chance_over() -> None:
+    def play(env: VectorEnv, seed: int | None) -> list[np.ndarray]:
+        seen = [env.reset(seed=seed)[0]["ball"]]
+        return [*seen, *(env.step(idle(env))[0]["ball"] for _ in range(12))]
+
+    with make(observations=["ball"], num_envs=16, seed=7) as env, make(observations=["ball"], num_envs=16) as other:
+        first = play(env, None)
+        assert np.array_equal(first, play(other, 7))
+        assert np.array_equal(first, play(env, 7))
+        assert np.array_equal(first, play(env, np.int64(7)))  # type: ignore[arg-type]
+        second = play(env, None)
+        assert not np.array_equal(first, second)
+        assert not np.array_equal(first, play(env, 8))
+        play(env, 7)
+        assert np.array_equal(second, play(env, None))
+        play(env, 2**64 - 1)
+    with make(observations=["ball"], num_envs=16) as one, make(observations=["ball"], num_envs=16) as two:
+        assert not np.array_equal(play(one, None), play(two, None))  # else drawn by lot
+
+
+@pytest.mark.parametrize("seed", [[1, 2, 3], 1.5, "1", True, np.array([1, 2, 3])])
+def test_seeds_that_are_none(env: VectorEnv, seed: Any) -> None:
+    with pytest.raises(TypeError, match=r"seed is .*: expected one integer, which the lanes' own seeds are made from"):
+        env.reset(seed=seed)
+    with pytest.raises(TypeError, match="seed is"):
+        make(seed=seed)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_out_of_range(env: VectorEnv, seed: int) -> None:
+    with pytest.raises(ValueError, match=f"seed is {seed}: expected an integer from 0"):
+        env.reset(seed=seed)
+
+
+def test_options(env: VectorEnv) -> None:
+    env.reset(options={})
+    with pytest.raises(ValueError, match=r"options are .*reset_mask.*: expected none"):
+        env.reset(options={"reset_mask": np.ones(LANES, bool)})
+
+
+def test_halves_of_a_step(env: VectorEnv) -> None:
+    env.reset(seed=3)
+    expected = env.step(idle(env))
+    env.reset(seed=3)
+    env.send(idle(env))
+    with pytest.raises(ClientError, match=re.escape("expected env.recv() first")):
+        env.send(idle(env))
+    found = env.recv()
+    assert np.array_equal(found[0]["eye.rgb"], expected[0]["eye.rgb"])
+    with pytest.raises(ClientError, match=re.escape("expected env.send(actions) first")):
+        env.recv()
+    env.send(idle(env))
+    env.reset(seed=3)  # forgets the step under way
+    assert np.array_equal(env.step(idle(env))[0]["eye.rgb"], expected[0]["eye.rgb"])
+
+
+def test_bad_actions_change_nothing(env: VectorEnv) -> None:
+    env.reset(seed=3)
+    expected = env.step(idle(env))
+    env.reset(seed=3)
+    for bad in ({}, {"paddle": [0, 0]}, {"paddle": [0, 0, 2]}, {"paddle": [0.0, 0, 0]}, {"puddle": [0, 0, 0]}):
+        with pytest.raises(BadAction, match="paddle"):
+            env.step(bad)
+    assert np.array_equal(env.step(idle(env))[0]["eye.rgb"], expected[0]["eye.rgb"])
+
+
+def test_reset_comes_first(env: VectorEnv) -> None:
+    with pytest.raises(gymnasium.error.ResetNeeded, match=re.escape("expected env.reset() first")):
+        env.step(idle(env))
+    with pytest.raises(gymnasium.error.ResetNeeded, match=re.escape("expected env.reset() first")):
+        env.render()
+
+
+def test_one_picture_of_all(env: VectorEnv) -> None:
+    obs, _ = env.reset()
+    obs, *_ = env.step(idle(env))
+    picture = env.render()
+    assert picture.shape == (2 * 8, 2 * 12, 3)
+    assert picture.dtype == np.uint8
+    assert np.array_equal(picture[:8, :12], obs["eye.rgb"][0])
+    assert np.array_equal(picture[:8, 12:], obs["eye.rgb"][1])
+    assert np.array_equal(picture[8:, :12], obs["eye.rgb"][2])
+    assert not picture[8:, 12:].any()
+    assert env.render_mode == "rgb_array"
+
+
+def test_a_picture_for_show_alone() -> None:
+    with make(observations=["ball"], render_mode="rgb_array", seed=1) as env, make(seed=1) as other:
+        obs, _ = env.reset()
+        assert list(obs) == ["ball"]
+        other.reset()
+        assert np.array_equal(env.render(), other.render())
+    with make(observations=["ball"]) as env:
+        env.reset()
+        assert env.render_mode is None
+        with pytest.raises(ClientError, match="expected an rgb picture in `observations`, or render_mode='rgb_array'"):
+            env.render()
+    with pytest.raises(ValueError, match="render_mode is 'human': expected 'rgb_array' or None"):
+        make(render_mode="human")
+
+
+def test_closing(env: VectorEnv) -> None:
+    env.reset()
+    env.close()
+    env.close()
+    assert env.closed
+    for call in (env.reset, lambda: env.step(idle(env)), env.recv):
+        with pytest.raises(ClientError, match="this env was closed"):
+            call()
+    env.reconnect()
+    env.reset()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"num_envs": 0}, ValueError, "num_envs is 0: expected an integer from 1"),
+        ({"num_envs": 1.5}, TypeError, "num_envs is 1.5: expected one integer"),
+        ({"observations": "eye.rgb"}, TypeError, "expected a list of names, such as ['eye.rgb']"),
+        ({"family": "cath"}, ServerError, "did you mean 'catch'?"),
+        ({"observations": ["eye.rbg"]}, ServerError, "did you mean 'eye.rgb'?"),
+        ({"settings": {"rws": 3}}, ServerError, "did you mean 'rows'?"),
+        ({"settings": {"seed": 3}}, ValueError, "settings has 'seed': expected the argument seed"),
+        ({"settings": {"lanes": 3}}, ValueError, "settings has 'lanes': expected the argument num_envs"),
+        ({"samples": 3}, ServerError, "setting 'samples' is 3: expected 1 or 4"),
+        ({"width": 0}, ServerError, "'width'"),
+        ({"renderer": "vulkan"}, ValueError, "unknown renderer 'vulkan'"),
+        ({"transport": "shm"}, ValueError, "transport is 'shm' for 'local'"),
+        ({"transport": "tcp"}, ValueError, "transport is 'tcp': expected one of auto, grpc, shm"),
+        ({"token": "x"}, ValueError, "a token or certificates for 'local'"),
+        ({"timeout_s": 0}, ValueError, "timeout_s is 0: expected seconds"),
+    ],
+)
+def test_what_cannot_be_made(given: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=re.escape(words)):
+        make(**given)
+
+
+def test_interrupted_in_the_middle_of_a_step(env: VectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    env.reset(seed=3)
+    expected = env.step(idle(env))
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("worldloom.server.engine.engine.fill", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            env.step(idle(env))
+    with pytest.raises(ClientError, match="interrupted in the middle of a step"):
+        env.reset()
+    env.reconnect()
+    env.reset(seed=3)
+    assert np.array_equal(env.step(idle(env))[0]["eye.rgb"], expected[0]["eye.rgb"])
+
+
+def test_words(env: VectorEnv) -> None:
+    assert repr(env) == "VectorEnv('local', 'catch', num_envs=3, transport='local')"
+    error = copy.copy(ServerError(3, "text"))
+    assert (error.code, error.text, str(error)) == (3, "text", "INVALID_ARGUMENT: text")
+
+
+def test_commands_go_without_gymnasium() -> None:
+    code = "import sys; from worldloom.server import cli; cli.main(['worlds']); print('gymnasium' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.splitlines()[-1] == "False"
+
+
+def test_clients_of_servers_go_without_kernels() -> None:
+    code = "import sys, worldloom.client; print([name for name in ('numba', 'moderngl') if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "[]\n"
