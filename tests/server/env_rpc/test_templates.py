@@ -18,7 +18,7 @@ NUMBERS = [dtype for dtype in DTYPES if dtype != "str"]
 
 @st.composite
 def observations_and_values(draw: st.DrawFn) -> list[tuple[Observation, np.ndarray]]:
-    uids = draw(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=5))
+    uids = draw(st.lists(st.integers(0, 200) | st.integers(0, 2**64 - 1), unique=True, max_size=5))
     found = []
     for uid in uids:
         dtype = draw(st.sampled_from(NUMBERS))
@@ -42,6 +42,8 @@ def test_a_filled_template_is_the_message(wanted: list[tuple[Observation, np.nda
             write_rows(row.view(np.uint8), start, MEMORY)
     step = rpc.EnvironmentResponse.FromString(data).step
     assert step.state == state
+    if all(one.uid < 2**21 for one, _ in wanted):
+        assert all(where.start % 8 == 0 and (place + where.start) % 8 == 0 for where in layout.places)
     assert set(step.observations) == {one.uid for one, _ in wanted}
     for one, value in wanted:
         tensor = step.observations[one.uid]
