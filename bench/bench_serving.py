@@ -22,7 +22,7 @@ from worldloom.bench.load import (
 from worldloom.bench.reporting import Report
 
 ROUNDS = 7
-ROUND_S = 1.0
+ROUND_S = 0.6
 
 
 @contextlib.contextmanager

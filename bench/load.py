@@ -74,9 +74,13 @@ class Streams:
 
     def close(self) -> None:
         """End all streams."""
+        self.loop.run_until_complete(self._close())
+
+    async def _close(self) -> None:
         for call in self.calls:
             call.cancel()
-        self.loop.run_until_complete(asyncio.gather(*(channel.close() for channel in self.channels)))
+        for channel in self.channels:
+            await channel.close()
 
 
 def connect(loop: asyncio.AbstractEventLoop, address: str, connections: int) -> Streams:

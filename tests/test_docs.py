@@ -14,8 +14,10 @@ from worldloom.server import cli
 from worldloom.worlds import registry
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-ROOM_FILE = re.compile(r"`((?:kernels|render|server|worlds|client|protos|bench|tests|scripts|docs)/[\w./*-]+)`")
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOM_FILE = re.compile(
+    r"`((?:kernels|render|server|worlds|client|protos|bench|tests|scripts|docs|examples)/[\w./*-]+)`"
+)
 SMALL = ("--lanes", "4", "--size", "8", "--seconds", "0.05")
 """Put after the options of a `worldloom demo`: the last one given counts."""
 

@@ -1,0 +1,146 @@
+"""The ways to a learner: an engine in its process, or a server in another by shared memory, a unix socket or TCP.
+
+All envs of a comparison are there at once and take their steps in turn, round by round.
+"""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worldloom.bench.load import worldloom_process
+from worldloom.bench.reporting import Report
+from worldloom.client import VectorEnv
+from worldloom.render.arena import make_arena
+from worldloom.render.cpu import CPURenderer
+from worldloom.server.engine import plan as planning
+from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.fill import fill
+from worldloom.server.engine.world import Step
+from worldloom.server.env_rpc.templates import step_layout
+from worldloom.server.limits import Limits
+
+FAMILIES = ["cartpole", "catch", "maze"]
+TIERS = ["local", "shm", "unix", "tcp"]
+ROUNDS = 7
+ROUND_S = 0.4
+TIMES = 20
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[dict[str, tuple[str, str]]]:
+    """By tier: where the server is, and how pictures come."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = f"unix:{Path(folder) / 'worldloom'}"
+        with worldloom_process("--listen", socket) as address:
+            yield {
+                "local": ("local", "auto"),
+                "shm": (address, "shm"),
+                "unix": (socket, "grpc"),
+                "tcp": (address, "grpc"),
+            }
+
+
+class Player:
+    """An env with actions that stay the same."""
+
+    def __init__(self, where: tuple[str, str], family: str, lanes: int) -> None:
+        address, transport = where
+        how: dict[str, Any] = {"transport": transport}
+        self.env = VectorEnv(address, family, lanes, **how)
+        self.lanes = lanes
+        self.env.reset(seed=0)
+        self.actions = self.env.action_space.sample()
+        self.rates: list[float] = []
+        self.play(0.1)
+        self.rates.clear()
+
+    def play(self, seconds: float) -> None:
+        """Step for so long, and note the frames a second."""
+        began = time.perf_counter()
+        steps = 0
+        while time.perf_counter() < began + seconds or not steps:
+            self.env.step(self.actions)
+            steps += 1
+        self.rates.append(steps * self.lanes / (time.perf_counter() - began))
+
+
+@contextlib.contextmanager
+def players(addresses: dict[str, tuple[str, str]], family: str, lanes: int) -> Iterator[dict[str, Player]]:
+    """One for each tier."""
+    made = {tier: Player(addresses[tier], family, lanes) for tier in TIERS}
+    yield made
+    for player in made.values():
+        player.env.close()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def bench_shared_memory(report: Report, addresses: dict[str, tuple[str, str]], family: str) -> None:
+    with players(addresses, family, 256) as made:
+        for _ in range(ROUNDS):
+            for player in made.values():
+                player.play(ROUND_S)
+        report.seconds(lambda: made["shm"].play(0.01), rounds=1)
+        rates = {tier: median(player.rates) for tier, player in made.items()}
+    for other, least in (("local", 0.8), ("tcp", 1.5)):
+        ratio = rates["shm"] / rates[other]
+        report.row(
+            f"{family}, 256 lanes, 64² rgb, shared memory against {other}",
+            f"{ratio:.2f} × ({rates['shm']:,.0f} frames/s)",
+            f"≥ {least} ×",
+            ratio >= least,
+        )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def bench_every_tier(report: Report, addresses: dict[str, tuple[str, str]], family: str) -> None:
+    for lanes in (1, 16, 256, 1024, 4096):
+        with players(addresses, family, lanes) as made:
+            for _ in range(3):
+                for player in made.values():
+                    player.play(0.15)
+            said = ", ".join(f"{tier} {median(player.rates):,.0f}" for tier, player in made.items())
+        report.row(f"{family}, {lanes} lanes, 64² rgb, frames/s", said)
+    report.seconds(lambda: None, rounds=1)
+
+
+def bench_filling_a_template(report: Report, cpu: CPURenderer) -> None:
+    """Everything of a reply but its pixels, against a copy of the pixels, which painting in place saves."""
+    engine = Engine(lambda: cpu, Limits())
+    engine.open()
+    directory = engine.directory
+    world = directory.create({"family": "catch", "lanes": 256, "seed": 0})
+    names = ["eye.rgb", "reward", "discount", "step_type", "ball", "paddle"]
+    agent = directory.join(world, {"observations": names}, engine.wardrobe(step_layout))
+    wanted = agent.offer.want(list(agent.offer.observations))
+
+    def ignore(_: object) -> None:
+        """Nobody waits for it."""
+
+    step = Step(agent, {}, wanted, ignore, ignore)
+    engine.step(step)
+    engine.tick([])
+    groups = planning.plan([step], directory.scene)
+    frames, other = make_arena(256 * 64 * 64 * 3), make_arena(256 * 64 * 64 * 3)
+
+    def fill_often() -> None:
+        for _ in range(TIMES):
+            fill(groups)
+
+    def copy_often() -> None:
+        for _ in range(TIMES):
+            np.copyto(other, frames)
+
+    ratio = report.ratio(fill_often, copy_often)
+    report.row(
+        "filling a template of 256 lanes with all numbers of catch, against a copy of its frames",
+        f"{ratio:.2f} ×",
+        "≤ 1.3 ×",
+        ratio <= 1.3,
+    )
