@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
-from worldloom.client.varints import varint, write_varints
+from worldloom.client.varints import write_varints
+from worldloom.server.env_rpc.fields import field, varint, varint_tag
 
 _STEP = 3
 _ACTIONS, _REQUESTED = 1, 2
@@ -43,13 +44,13 @@ class StepWriter:
 
 def write_step(actions: Sequence[bytes], asked: bytes) -> bytes:
     """A whole step, of what StepWriter and `ask_for` have written."""
-    return b"".join((_field(_STEP, sum(map(len, actions)) + len(asked)), *actions, asked))
+    return b"".join((field(_STEP, sum(map(len, actions)) + len(asked)), *actions, asked))
 
 
 def ask_for(uids: Iterable[int]) -> bytes:
     """The part of a step that says what to see."""
     data = b"".join(map(varint, uids))
-    return _field(_REQUESTED, len(data)) + data if data else b""
+    return field(_REQUESTED, len(data)) + data if data else b""
 
 
 class _ActionWriter:
@@ -64,19 +65,19 @@ class _ActionWriter:
         self._low: Any = limits.min if spec.low is None else spec.low
         self._high: Any = limits.max if spec.high is None else spec.high
         sides = b"".join(map(varint, spec.shape))
-        self._shape = _field(_SHAPE, len(sides)) + sides if sides else b""
+        self._shape = field(_SHAPE, len(sides)) + sides if sides else b""
         self._payload: int = tensor_utils.np_type_to_data_type(self._dtype)  # the payload's field has its number
-        self._uid = _tag(_KEY, 0) + varint(spec.uid)
+        self._uid = varint_tag(_KEY) + varint(spec.uid)
 
     def write(self, value: ArrayLike) -> list[bytes]:
         """The entry of the map of actions."""
         array = self._take(value)
         data = array.tobytes() if self._dtype.name in _IN_BYTES else write_varints(array)
-        array_head = _field(_ARRAY, len(data))
-        payload_head = _field(self._payload, len(array_head) + len(data))
+        array_head = field(_ARRAY, len(data))
+        payload_head = field(self._payload, len(array_head) + len(data))
         tensor = (payload_head, array_head, data, self._shape)
-        entry = (self._uid, _field(_VALUE, sum(map(len, tensor))), *tensor)
-        return [_field(_ACTIONS, sum(map(len, entry))), *entry]
+        entry = (self._uid, field(_VALUE, sum(map(len, tensor))), *tensor)
+        return [field(_ACTIONS, sum(map(len, entry))), *entry]
 
     def _take(self, value: ArrayLike) -> np.ndarray:
         spec = self._spec
@@ -119,15 +120,6 @@ def pack_settings(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"setting {name!r} is {value!r}: expected a number, a bool, a text or a list") from error
     return packed
-
-
-def _field(number: int, size: int) -> bytes:
-    """What comes before so many bytes of a field."""
-    return _tag(number, 2) + varint(size)
-
-
-def _tag(number: int, wire_type: int) -> bytes:
-    return varint(number << 3 | wire_type)
 
 
 def _as_integer(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -75,13 +75,3 @@ def write_varints(values: np.ndarray) -> bytes:
         data[:, place] = (wide >> np.uint64(7 * place)).astype(np.uint8) & np.uint8(0x7F)
     data[:, :-1] |= np.uint8(0x80)
     return data.tobytes()
-
-
-def varint(number: int) -> bytes:
-    """One integer."""
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)

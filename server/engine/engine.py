@@ -97,6 +97,11 @@ class Engine:
             self._wardrobes[lay_out] = Wardrobe(lay_out, self.limits)
         return self._wardrobes[lay_out]
 
+    @property
+    def reply_slots(self) -> int:
+        """Replies that there is memory for, used at present or not."""
+        return sum(wardrobe.reply_slots for wardrobe in self._wardrobes.values())
+
     def touch(self, world: World) -> None:
         """See in this tick whether the world can go on."""
         self._touched[world] = None

@@ -144,6 +144,11 @@ class Wardrobe:
         self._limits = limits
         self._shared: WeakValueDictionary[Hashable, Wanted] = WeakValueDictionary()
 
+    @property
+    def reply_slots(self) -> int:
+        """Replies that there is memory for."""
+        return sum(len(wanted.layout.slots) for wanted in self._shared.values())
+
     def find(self, offer: Offer, observations: tuple[Observation, ...]) -> Wanted:
         """What an agent asks for that wants these observations."""
         joining = offer.joining

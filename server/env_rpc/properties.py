@@ -93,6 +93,8 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield count("streams", "Streams that are open.", lambda: counters.streams)
     yield count("worlds", "Worlds that there are.", lambda: len(directory.worlds))
     yield count("lanes", "Lanes of all worlds.", lambda: directory.lanes_in_use)
+    yield count("shared_bytes", "Bytes of shared memory set aside.", lambda: directory.shared_bytes)
+    yield count("reply_slots", "Replies that there is memory for.", lambda: engine.reply_slots)
     yield count("requests", "Requests received.", lambda: counters.requests)
     yield count("refusals", "Requests answered with an error.", lambda: counters.refusals)
     yield count("ticks", "Rounds of the engine that answered a step.", lambda: counters.ticks)

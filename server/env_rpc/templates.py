@@ -14,6 +14,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.server.engine.layout import Layout, Place
 from worldloom.server.engine.offer import DTYPES_AS_IN_MEMORY, Observation
+from worldloom.server.env_rpc.fields import field, varint, varint_tag
 from worldloom.server.env_rpc.specs import PAYLOADS
 
 _STEP = rpc.EnvironmentResponse.DESCRIPTOR.fields_by_name["step"].number
@@ -24,27 +25,18 @@ _ALIGNED_TO = 8
 """Of the bytes of a message; the memory of a bytes object is aligned to more."""
 
 
-def varint(number: int) -> bytes:
-    """An integer as it lies on the wire."""
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
-
-
 def step_layout(observations: tuple[Observation, ...]) -> Layout:
     """The form of replies with these observations, in this order."""
-    state = _tag(_STATE, 0) + b"\0"
-    # How long the head is depends on what follows, and how that is aligned on how long the head is.
-    for head_bytes in range(len(state) + 2, len(state) + 12):
+    state = varint_tag(_STATE) + b"\0"
+    # How long the head is depends on what follows, and how that is aligned on how long the head is. The first length
+    # that suffices is taken; where it is one byte too many, that goes into the number that says how much follows.
+    for length_bytes in range(1, VARINT_BYTES):
+        head_bytes = 1 + length_bytes + len(state)
         entries, end = _entries(observations, head_bytes)
-        head = _tag(_STEP, 2) + varint(len(state) + end - head_bytes) + state
-        if len(head) == head_bytes:
+        following = len(state) + end - head_bytes
+        if len(varint(following)) <= length_bytes:
             break
-    else:
-        raise AssertionError("some length of the head fits")
+    head = varint(_STEP << 3 | 2) + _long_varint(following, length_bytes) + state
     pieces, places = {0: head}, []
     for one, entry in zip(observations, entries, strict=True):
         pieces[entry.start] = entry.head
@@ -78,12 +70,12 @@ def _aligned_head(one: Observation, start: int) -> bytes:
 def _head(one: Observation, uid: bytes) -> bytes:
     payload_number = rpc.Tensor.DESCRIPTOR.fields_by_name[PAYLOADS[one.dtype]].number
     sides = b"".join(varint(side) for side in one.shape)
-    shape = _tag(_SHAPE, 2) + varint(len(sides)) + sides if one.shape else b""
-    array = _tag(_ARRAY, 2) + varint(one.data_bytes)
-    payload = _tag(payload_number, 2) + varint(len(array) + one.data_bytes) + array
-    value = _tag(_VALUE, 2) + varint(len(shape) + len(payload) + one.data_bytes) + shape + payload
-    inner = _tag(_KEY, 0) + uid + value
-    return _tag(_OBSERVATIONS, 2) + varint(len(inner) + one.data_bytes) + inner
+    shape = field(_SHAPE, len(sides)) + sides if one.shape else b""
+    array = field(_ARRAY, one.data_bytes)
+    payload = field(payload_number, len(array) + one.data_bytes) + array
+    value = field(_VALUE, len(shape) + len(payload) + one.data_bytes) + shape + payload
+    inner = varint_tag(_KEY) + uid + value
+    return field(_OBSERVATIONS, len(inner) + one.data_bytes) + inner
 
 
 def _long_varint(number: int, size: int) -> bytes:
@@ -92,7 +84,3 @@ def _long_varint(number: int, size: int) -> bytes:
     data[-1] |= 0x80 if len(data) < size else 0
     data += b"\x80" * (size - len(data) - 1) + b"\0" * (len(data) < size)
     return bytes(data)
-
-
-def _tag(number: int, wire_type: int) -> bytes:
-    return varint(number << 3 | wire_type)

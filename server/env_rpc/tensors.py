@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 
+from worldloom.server.env_rpc.fields import field
 from worldloom.server.env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds
 from worldloom.server.errors import InvalidArgument
 from worldloom.worlds.family import Spec
@@ -198,7 +199,7 @@ def pack(tensor: Tensor, value: np.ndarray) -> None:
         payload.array = value.tobytes()
     elif dtype in _AS_IN_MEMORY and value.size >= _FEW:
         data = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
-        payload.MergeFromString(b"".join((b"\x0a", _varint(len(data)), data)))  # field 1, of that many bytes
+        payload.MergeFromString(field(1, len(data)) + data)  # as `array` lies on the wire
     else:
         payload.array.extend(value.ravel().tolist())
     tensor.shape.extend(value.shape)
@@ -254,12 +255,3 @@ def _shown_shape(shape: Sequence[int]) -> str:
 
 def _elements(count: int) -> str:
     return f"{count} element{'' if count == 1 else 's'}"
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)

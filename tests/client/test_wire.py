@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as hnp
 from worldloom.client import wire
 from worldloom.client.errors import BadReply, ServerError
 from worldloom.client.specs import Spec
-from worldloom.client.varints import varint
 from worldloom.client.wire import read_step
+from worldloom.server.env_rpc.fields import varint
 
 DTYPES = ["float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64", "bool"]
 ARRAYS = st.sampled_from(DTYPES).flatmap(
