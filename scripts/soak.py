@@ -22,6 +22,7 @@ import numpy as np
 from dm_env_rpc.v1.connection import Connection
 from dm_env_rpc.v1.extensions.properties import PropertiesExtension
 
+from scripts.report import Report
 from scripts.soak_course import KINDS, SIDE, Step, course, digest, kind_of, world_seed
 from tests.server.direct import Direct
 from tests.server.process import ServerProcess, serving
@@ -38,23 +39,6 @@ _WARM_UP = 0.4
 _CLIENTS, _CHURNING, _DOOMED = 2, 8, 8
 """Processes of steady streams; streams of the process that comes and goes; streams of a process that is killed."""
 _TIMEOUT_S = 120.0
-
-
-class Report:
-    """What was found."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[str, str]] = []
-        self.problems: list[str] = []
-
-    def row(self, name: str, value: str) -> None:
-        """A line of the table."""
-        self.rows.append((name, value))
-
-    def expect(self, holds: bool, text: str) -> None:
-        """Something that must be so."""
-        if not holds:
-            self.problems.append(text)
 
 
 @contextmanager
@@ -83,9 +67,9 @@ def begin(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What clients found."""
-    out, _ = process.communicate(timeout=_TIMEOUT_S)
+def result(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
+    """What clients found, who had so long."""
+    out, _ = process.communicate(timeout=seconds + _TIMEOUT_S)
     if process.returncode:
         return {"problems": [f"a client ended with exit code {process.returncode}: see above"]}
     found: dict[str, Any] = json.loads(out)
@@ -242,10 +226,10 @@ def soak(streams: int, seconds: float, compared: int) -> Report:
             for process in (*steady, churn):
                 begin(process)
             scale, killer = Scale(server), Killer(server.address, 20_000)
-            found = [result(process) for process in steady]
+            found = [result(process, seconds) for process in steady]
             scale.stop(report)
             killer.stop()
-            lives = result(churn)
+            lives = result(churn, seconds)
         check_nothing_left(server.address, report)
     for one in (*found, lives):
         report.problems += one["problems"]
@@ -284,13 +268,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long they step (default: %(default)s)")
     parser.add_argument("--compare", type=int, default=14, help="streams to run again (default: %(default)s)")
     args = parser.parse_args(given)
-    report = soak(args.streams, args.seconds, args.compare)
-    width = max(len(name) for name, _ in report.rows)
-    for name, value in report.rows:
-        print(f"{name:<{width}}  {value}")
-    for problem in report.problems:
-        print(f"WRONG: {problem}")
-    return 1 if report.problems else 0
+    return soak(args.streams, args.seconds, args.compare).tell()
 
 
 if __name__ == "__main__":

@@ -4,17 +4,17 @@ Nothing happens by itself here: requests are posted, a tick takes all that was p
 looks for them. Messages are packed and unpacked with the reference package's own tools.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
-from google.rpc import code_pb2
 
+from tests.server.messages import Refused, Told, packed
 from worldloom.render.renderer import Renderer
 from worldloom.server.engine.directory import Directory
 from worldloom.server.engine.engine import Engine
@@ -27,27 +27,13 @@ _ENOUGH_TICKS = 4
 """An answer that does not wait for somebody else is there after so many."""
 
 
-class Refused(Exception):  # noqa: N818  # as the protocol says it
-    """An answer that is an error."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code_pb2.Code.Name(code)}: {text}")
-        self.code = code_pb2.Code.Name(code)
-        self.text = text
-
-
-class Told(NamedTuple):
-    """The answer to a step."""
-
-    state: int
-    seen: dict[str, np.ndarray]
-
-
 @contextmanager
-def refused(code: str, *words: str) -> Iterator[None]:
-    """What is done within is refused with that code, and the text has these words."""
+def refused(code: str, *words: str) -> Iterator[Refused]:
+    """What is done within is refused with that code, and the text has these words. What comes back says it after."""
+    told = Refused(0, "")
     with pytest.raises(Refused) as caught:
-        yield
+        yield told
+    told.code, told.text = caught.value.code, caught.value.text
     assert caught.value.code == code, caught.value.text
     for word in words:
         assert word in caught.value.text
@@ -229,7 +215,3 @@ class Stream:
     def names(self) -> list[str]:
         """All observations that are offered."""
         return [spec.name for spec in self.specs.observations.values()]
-
-
-def packed(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
-    return {name: tensor_utils.pack_tensor(value) for name, value in settings.items()}

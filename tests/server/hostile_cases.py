@@ -8,7 +8,7 @@ from dm_env_rpc.v1 import tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.rpc import status_pb2
 
-from tests.server.desk import packed
+from tests.server.messages import packed
 from tests.server.wire import packed_any
 
 MIB = 1 << 20

@@ -47,11 +47,11 @@ class ServerProcess:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory it has, its kernels and libraries included."""
+        """Memory it has, its kernels and libraries included, but not what it shares with clients."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
-        assert found, status
-        return int(found[1]) * 1024
+        found = dict(re.findall(r"^(VmRSS|RssShmem):\s+(\d+) kB$", status, re.MULTILINE))
+        assert len(found) == 2, status
+        return (int(found["VmRSS"]) - int(found["RssShmem"])) * 1024
 
     def wait_until_idle(self) -> None:
         """Wait until there is nothing left for it to do: all its threads sleep, also those that were not let run."""

@@ -11,7 +11,8 @@ from dm_env_rpc.v1 import compliance
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.connection import Connection
 
-from tests.server.desk import packed, refused
+from tests.server.desk import refused
+from tests.server.messages import packed
 from tests.server.process import serving
 from tests.server.wire import Wire
 from worldloom.worlds.registry import find_family

@@ -14,8 +14,8 @@ from google.rpc import code_pb2, status_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.server.desk import packed
 from tests.server.hostile_cases import BOMBS, MIB, SHAPES, VALID, floats, tensor
+from tests.server.messages import packed
 from tests.server.process import ServerProcess, serving
 from tests.server.wire import TIMEOUT_S, Wire, packed_any
 from tests.server.witness import Witness

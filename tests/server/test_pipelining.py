@@ -12,7 +12,7 @@ from dm_env_rpc.v1 import tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.rpc import code_pb2
 
-from tests.server.desk import packed
+from tests.server.messages import packed
 from tests.server.process import ServerProcess, serving
 from tests.server.wire import TIMEOUT_S, Wire, packed_any
 from tests.worlds.catch_model import CatchModel

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scripts import soak
+from scripts.report import Report
 from scripts.soak_course import KINDS, Step, course, digest, kind_of, world_seed
 
 
@@ -18,14 +19,14 @@ def test_a_short_soak(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_wrong_is_told() -> None:
     """The judges: one who is left behind, and one who was told something else."""
-    report = soak.Report()
+    report = Report()
     soak.judge_shares({0: 100, 1: 100, 2: 49}, streams=3, seconds=1.0, report=report)
     assert report.problems == ["stream 2 made 0.49 of the median's steps"]
-    report = soak.Report()
+    report = Report()
     soak.judge_shares({0: 100, 1: 100, 2: 51}, streams=4, seconds=1.0, report=report)
     assert report.problems == ["3 streams told how far they came: expected 4"]
 
-    report = soak.Report()
+    report = Report()
     soak.compare({stream: [1, 2, 3] for stream in range(len(KINDS))}, 7, report)
     assert len(report.problems) == len(KINDS) - 1
     assert "stream 0 (catch) was told something else at 0" in report.problems

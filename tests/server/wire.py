@@ -12,7 +12,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 
-from tests.server.desk import Refused, Told, packed
+from tests.server.messages import Refused, Told, packed
 
 METHOD = "/dm_env_rpc.v1.Environment/Process"
 TIMEOUT_S = 60.0

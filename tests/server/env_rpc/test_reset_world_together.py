@@ -9,7 +9,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.server.desk import FIRST, INTERRUPTED, LAST, RUNNING, TERMINATED, Desk, Refused, Stream, refused
+from tests.server.desk import FIRST, INTERRUPTED, LAST, RUNNING, TERMINATED, Desk, Stream, refused
+from tests.server.messages import Refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
 

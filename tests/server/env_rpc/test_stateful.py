@@ -12,8 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.server.desk import Desk, Stream, packed
+from tests.server.desk import Desk, Stream
 from tests.server.env_rpc.protocol_model import KINDS, MAX_LANES, MAX_WORLDS, RUNNING, Client, Kind, Model, World
+from tests.server.messages import packed
 from worldloom.render.cpu import CPURenderer
 
 SEEN = ("reward", "discount", "step_type")

@@ -1,5 +1,6 @@
 """Vector worlds: many lanes in one message, each with its own episodes."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,12 @@ from dm_env_rpc.v1 import tensor_utils
 
 from tests.server.desk import FIRST, LAST, MID, RUNNING, Desk, Stream, refused
 from tests.server.direct import Direct
+from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
+from worldloom.render.scene import Scene
+from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.pool import Pool
+from worldloom.worlds.registry import find_family
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("catch", {"rows": 4, "columns": 7}),
@@ -142,3 +148,59 @@ def act(stream: Stream, tensor: rpc.Tensor) -> int:
     stream.post(rpc.EnvironmentRequest(step=rpc.StepRequest(actions={1: tensor})))
     stream.desk.settle()
     return stream.told().state
+
+
+def test_a_join_is_refused_if_the_client_could_not_take_its_replies(desk: Desk) -> None:
+    """The text says the size, the limit and what to do; what it says to do works."""
+    stream = desk.stream()
+    world = stream.create("catch", lanes=400)
+    with refused("RESOURCE_EXHAUSTED", "4194304 at most", "'observations'", "grpc.max_receive_message_length") as told:
+        stream.join(world)
+    size_bytes = int(re.findall(r"takes (\d+) bytes", told.text)[0])
+    assert desk.engine.directory.worlds[world].agents == {}
+    with refused("FAILED_PRECONDITION"):
+        stream.step()
+
+    with refused("RESOURCE_EXHAUSTED", f"takes {size_bytes} bytes", f"{size_bytes - 1} at most", "'max_reply_bytes'"):
+        stream.join(world, max_reply_bytes=size_bytes - 1)
+    stream.join(world, max_reply_bytes=size_bytes)
+    assert stream.step(*stream.names).state == RUNNING
+    with refused("RESOURCE_EXHAUSTED", "at most"):
+        stream.reset(width=65)
+    assert stream.step("eye.gray").seen["eye.gray"].shape == (400, 64, 64), "as it was"
+    stream.leave()
+
+    stream.join(world, observations=["eye.gray", "reward", "step_type"])
+    assert stream.step("eye.gray", "reward", "step_type").state == RUNNING
+    stream.leave()
+    stream.join(world, width=32, height=32)
+    assert stream.step(*stream.names).state == RUNNING
+
+
+@pytest.mark.parametrize("seed", [0, 7, -3, 2**63, 2**64 - 1])
+@pytest.mark.parametrize(("family", "settings"), CASES)
+def test_each_lane_has_the_seed_that_its_place_in_the_world_says(
+    desk: Desk, cpu: CPURenderer, family: str, settings: dict[str, Any], seed: int
+) -> None:
+    """Whatever lanes of the pool the world got, and whoever else is there."""
+    stream, other = desk.stream(), desk.stream()
+    gone = [other.create(family, lanes=3, **settings) for _ in range(4)]
+    other.destroy(gone[0])
+    other.destroy(gone[2])
+    given = np.uint64(seed) if seed > 2**63 - 1 else seed
+    stream.join(stream.create(family, seed=given, lanes=5, **settings), **SIZE)
+    direct = Direct(cpu, family, seed, 5, **settings)
+    assets = AssetLibrary()
+    pool = Pool(find_family(family)(settings, assets), Scene(assets))
+    alone = pool.add(lane_seeds(seed, 9)[4:5])  # the last lane, without the others
+    see = [spec.name for spec in pool.family.observations]
+    chance = np.random.default_rng(1)
+    for _ in range(20):
+        actions = random_actions(direct, chance)
+        direct.step(**actions)
+        pool.step(alone, {name: values[4:5] for name, values in actions.items()})
+        seen = stream.step(*see, "step_type", **{name: values[:, 0] for name, values in actions.items()}).seen
+        for name in see:
+            assert seen[name].tobytes() == direct.observe(name).tobytes()
+            assert seen[name][4:].tobytes() == pool.observe(alone, name, 0).tobytes()
+        assert seen["step_type"][4] == pool.step_type[alone[0]]

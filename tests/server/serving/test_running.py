@@ -16,7 +16,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.server.desk import Refused
+from tests.server.messages import Refused
 from tests.server.serving.process import END_TIMEOUT_S, failed_start, serve_process
 from tests.server.wire import METHOD, Wire
 
