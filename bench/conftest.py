@@ -13,9 +13,11 @@ from worldloom.render.gl.renderer import GLRenderer
 
 
 @pytest.fixture
-def report(benchmark: Any) -> Report:
+def report(benchmark: Any) -> Iterator[Report]:
     """Where a benchmark measures and reports."""
-    return Report(benchmark)
+    made = Report(benchmark)
+    yield made
+    assert not made.missed, "; ".join(made.missed)
 
 
 @pytest.fixture(scope="session")

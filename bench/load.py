@@ -19,13 +19,13 @@ _METHOD = "/dm_env_rpc.v1.Environment/Process"
 @contextlib.contextmanager
 def server_process(*words: str) -> Iterator[str]:
     """A server in a process of its own, run by this Python with these words; its address."""
-    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split()[-1]
-    finally:
-        process.terminate()
-        process.wait(20)
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def worldloom_process(*flags: str) -> contextlib.AbstractContextManager[str]:
