@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from worldloom.kernels.blocks import choose
 from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.scratch import BLOCK, padded
 from worldloom.kernels.tables import F32, F64, I32
@@ -24,17 +25,17 @@ def near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: b
     for k in range(3):
         i = a if k == 0 else (b if k == 1 else c)
         j = b if k == 0 else (c if k == 1 else a)
-        if vertices[i, 3] >= near:
-            polygon[corners, 0], polygon[corners, 1] = vertices[i, 4], vertices[i, 5]
+        if vertices[3, i] >= near:
+            polygon[corners, 0], polygon[corners, 1] = vertices[4, i], vertices[5, i]
             corners += 1
-        if (vertices[i, 3] >= near) != (vertices[j, 3] >= near):
+        if (vertices[3, i] >= near) != (vertices[3, j] >= near):
             # Always from the nearer end, so that both triangles at an edge cut it at the same point.
-            low = i if vertices[i, 3] < vertices[j, 3] else j
-            high = j if vertices[i, 3] < vertices[j, 3] else i
-            t = (near - vertices[low, 3]) / (vertices[high, 3] - vertices[low, 3])
+            low = i if vertices[3, i] < vertices[3, j] else j
+            high = j if vertices[3, i] < vertices[3, j] else i
+            t = (near - vertices[3, low]) / (vertices[3, high] - vertices[3, low])
             w = 1.0 if orthographic else near
-            polygon[corners, 0] = snap((vertices[low, 0] + t * (vertices[high, 0] - vertices[low, 0])) / w)
-            polygon[corners, 1] = snap((vertices[low, 1] + t * (vertices[high, 1] - vertices[low, 1])) / w)
+            polygon[corners, 0] = snap((vertices[0, low] + t * (vertices[0, high] - vertices[0, low])) / w)
+            polygon[corners, 1] = snap((vertices[1, low] + t * (vertices[1, high] - vertices[1, low])) / w)
             corners += 1
     return corners
 
@@ -43,6 +44,13 @@ def near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: b
 def _first_pixel(edge: float, size: int) -> int:
     """The first pixel at or after an edge, kept inside the picture."""
     return np.int64(min(max(np.ceil(edge), 0.0), np.float64(size)))
+
+
+@inlined
+def _sorted(ax: float, ay: float, bx: float, by: float) -> tuple[float, float, float, float]:
+    """Two corners, the upper one first, or the left one of two at the same height."""
+    swap = (by < ay) | ((by == ay) & (bx < ax))
+    return choose(swap, bx, ax), choose(swap, by, ay), choose(swap, ax, bx), choose(swap, ay, by)
 
 
 @called
@@ -67,12 +75,9 @@ def fill(
 ) -> None:
     """Enter one triangle, in pixels, into one sample's visibility buffer."""
     # Sorted by y, then x: an edge is walked the same way whichever triangle it belongs to.
-    if by < ay or (by == ay and bx < ax):
-        ax, ay, bx, by = bx, by, ax, ay
-    if cy < ay or (cy == ay and cx < ax):
-        ax, ay, cx, cy = cx, cy, ax, ay
-    if cy < by or (cy == by and cx < bx):
-        bx, by, cx, cy = cx, cy, bx, by
+    ax, ay, bx, by = _sorted(ax, ay, bx, by)
+    ax, ay, cx, cy = _sorted(ax, ay, cx, cy)
+    bx, by, cx, cy = _sorted(bx, by, cx, cy)
     area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
     first, middle, last = (
         _first_pixel(ay - offset_y, height),
@@ -104,6 +109,8 @@ def fill(
             start = np.float32(key_y * center + key + key_x * offset_x)
             base = first_pixel_at + np.uint64(y) * stride
             # Whole blocks: the pixels of a block outside the span keep what they have.
-            for block in range(np.uint64(x_from) & ~np.uint64(BLOCK - 1), np.uint64(x_to), np.uint64(BLOCK)):
+            block, end = np.uint64(x_from) & ~np.uint64(BLOCK - 1), np.uint64(x_to)
+            while block < end:
                 at, x = base + block, np.int32(block)
                 enter_block(nearness, owner, at, x, np.int32(x_from), np.int32(x_to), start, step, np.int32(number))
+                block += np.uint64(BLOCK)

@@ -9,9 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worldloom.kernels.block_access import load_ints
+from worldloom.kernels.blocks import (
+    LANES,
+    changes,
+    ints,
+    lowest_bit,
+)
 from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.tables import F32, F64, I32, U32
-from worldloom.kernels.vector import LANES
 
 BLOCK = LANES
 """Pixels that are worked on together: a vector register of float32."""
@@ -24,21 +30,20 @@ of two, so they do not compete for the same places in the cache."""
 
 # Columns of Scratch.whole: what was found out when the triangle was set up.
 ROW, TRIANGLE, TURNED, READY = 0, 1, 2, 3
-TEXTURE, SMOOTH = 4, 5
-WHOLE_COLUMNS = 6
+TEXTURE, SMOOTH, LEVEL = 4, 5, 6
+WHOLE_COLUMNS = 7
 # Columns of Scratch.real: planes a·x + b·y + c over the picture, three numbers each.
 INVERSE, KEY, OVER_W, OVER_U, OVER_V, NORMAL, COLOR = 0, 9, 12, 15, 18, 21, 30
 REAL_COLUMNS = 33
 # Positions in Scratch.look: a lane's light, fog and sky, ready for use.
 AMBIENT_MEAN, AMBIENT_TILT, LIGHT, TO_LIGHT, FOG, FOG_BEGIN, FOG_SCALE, HORIZON, SKY = 0, 3, 6, 9, 12, 15, 16, 17, 20
 LOOK_NUMBERS = 23
-# Where the rows of Scratch.rows begin: w and the three channels.
-W, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
+# Where the rows of Scratch.rows begin: depth, and light times colour in three channels.
+DEPTH_ROW, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
 ROW_BUFFERS = 4
-# Where the rows of Scratch.texels begin: where the four texels are (then what they are), and the point's place between.
-AT0, AT1, AT2, AT3 = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
-TO_RIGHT, DOWN = np.uint64(4 * STRIDE), np.uint64(5 * STRIDE)
-TEXEL_BUFFERS = 6
+# Where the rows of Scratch.texels begin: where the upper and the lower left texel are, and the point's place between.
+UPPER, LOWER, BETWEEN = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE)
+TEXEL_BUFFERS = 3
 # Where the rows of Scratch.colors begin: one a sample, and one to shade the other three into.
 SAMPLE, SPARE = np.uint64(STRIDE), np.uint64(4 * STRIDE)
 COLOR_BUFFERS = 5
@@ -48,7 +53,9 @@ class Scratch(NamedTuple):
     """What one worker needs to draw a view; made once, large enough for the largest view."""
 
     matrix: F64  # [3, 4] local to camera
-    vertices: F64  # [most corners of a mesh, 6]: homogeneous x, y, w; depth; rounded pixel x, y
+    vertices: F64  # [6, most corners of a mesh]: homogeneous x, y, w; depth; rounded pixel x, y; whole blocks
+    cells: I32  # [most corners of a mesh] where each comes to lie between the samples, see raster.py
+    picked: I32  # [capacity] triangles of a mesh that may be seen
     polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
     whole: I32  # [capacity, WHOLE_COLUMNS] triangle records: one row is one triangle that may be seen
     real: F64  # [capacity, REAL_COLUMNS]
@@ -65,7 +72,9 @@ def make_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
     """Room for meshes of so many corners, and views of so many triangles and (padded) pixels."""
     return Scratch(
         matrix=np.zeros((3, 4)),
-        vertices=np.zeros((corners, 6)),
+        vertices=np.zeros((6, -(-corners // BLOCK) * BLOCK)),
+        cells=np.zeros(-(-corners // BLOCK) * BLOCK, np.int32),
+        picked=np.zeros(triangles, np.int32),
         polygon=np.zeros((4, 2)),
         whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
         real=np.zeros((triangles, REAL_COLUMNS)),
@@ -95,18 +104,25 @@ def first_pixel(owner: I32, sample: int, y: int, width: int) -> np.uint64:
 def find_runs(owner: I32, row: int, width: int, runs: I32) -> np.uint64:
     """Cut a row, that begins at `row`, into runs of one owner each.
 
-    How many there are; `runs` says where each begins, and the end behind the last. Without branches: those would be
-    mispredicted at every end.
+    How many there are; `runs` says where each begins, and the end behind the last. All ends among 64 pixels are found
+    before one is written: at every branch that depends on one the processor would guess wrong.
     """
-    count = np.uint64(0)
+    count, one, width = np.uint64(0), np.uint64(1), np.uint64(width)
     runs[0] = 0
-    before = owner[row]
-    for x in range(np.uint64(1), np.uint64(width)):
-        here = owner[row + x]
-        runs[count + np.uint64(1)] = x
-        count += np.uint64(here != before)
-        before = here
-    count += np.uint64(1)
+    before = ints(owner[row])
+    for part in range(np.uint64(0), width, np.uint64(64)):
+        after = part + np.uint64(64) if part + np.uint64(64) < width else width
+        ends = np.uint64(0)
+        for x in range(part, after, np.uint64(BLOCK)):
+            here = load_ints(owner, row + x)
+            ends |= changes(before, here) << (x - part)
+            before = here
+        ends &= ~np.uint64(0) >> (part + np.uint64(64) - after)  # behind the last pixel is padding
+        while ends != 0:
+            count += one
+            runs[count] = part + lowest_bit(ends)
+            ends &= ends - one
+    count += one
     runs[count] = width
     return count
 
@@ -128,6 +144,12 @@ def find_other_runs(owner: I32, row: int, first_row: int, width: int, runs: I32)
 
 
 @inlined
-def plane_at(real: F64, number: int, plane: int, center_y: float) -> np.float32:
+def row_start(real: F64, number: int, plane: int, center_y: float) -> float:
     """A plane's value at the centre of pixel 0 of a row."""
-    return np.float32(real[number, plane] * 0.5 + real[number, plane + 1] * center_y + real[number, plane + 2])
+    return real[number, plane] * 0.5 + real[number, plane + 1] * center_y + real[number, plane + 2]
+
+
+@inlined
+def plane_at(real: F64, number: int, plane: int, center_y: float) -> np.float32:
+    """The same, rounded for what is worked out for each pixel."""
+    return np.float32(row_start(real, number, plane, center_y))

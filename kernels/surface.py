@@ -13,6 +13,7 @@ from worldloom.kernels.scratch import (
     HORIZON,
     INVERSE,
     KEY,
+    LEVEL,
     LIGHT,
     NORMAL,
     OVER_U,
@@ -58,6 +59,8 @@ def get_ready(
     color: F32,
     texture: I32,
     uv_scale: F32,
+    texture_size: int,
+    smallest: int,
     number: int,
     orthographic: bool,
     whole: I32,
@@ -78,6 +81,8 @@ def get_ready(
         su, sv = np.float64(uv_scale[row, 0]), np.float64(uv_scale[row, 1])
         _plane(real, number, uvs[a, 0] * su, uvs[b, 0] * su, uvs[c, 0] * su, OVER_U)
         _plane(real, number, uvs[a, 1] * sv, uvs[b, 1] * sv, uvs[c, 1] * sv, OVER_V)
+        if orthographic:
+            whole[number, LEVEL] = _level(real, number, texture_size, smallest)
     flat = triangle_is_flat[triangle] == 1
     sign = -1.0 if whole[number, TURNED] == 1 else 1.0
     _normal(pose, row, 1, 2, sign, normals, a, b, c, flat, number, NORMAL, NORMAL, real)
@@ -103,6 +108,15 @@ def _plane(real: F64, number: int, a: float, b: float, c: float, start: int) -> 
         real[number, start + k] = (
             real[number, INVERSE + k] * a + real[number, INVERSE + 3 + k] * b + real[number, INVERSE + 6 + k] * c
         )
+
+
+@inlined
+def _level(real: F64, number: int, texture_size: int, smallest: int) -> np.int32:
+    """The mip level of a triangle in an orthographic picture, see `texture.py`."""
+    across = real[number, OVER_U] ** 2 + real[number, OVER_V] ** 2
+    down = real[number, OVER_U + 1] ** 2 + real[number, OVER_V + 1] ** 2
+    rho = np.float32(max(across, down) * (4.0 * texture_size * texture_size))
+    return np.int32(min(max((rho.view(np.int32) >> 24) - 64, 0), smallest))
 
 
 @inlined

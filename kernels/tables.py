@@ -39,7 +39,7 @@ class AssetTable(NamedTuple):
     normals: F32  # [V, 3] unit length
     uvs: F32  # [V, 2] u to the right, v down the texture
     triangles: I32  # [T, 3] vertex rows, counter-clockwise seen from the front
-    corners: F32  # [C, 3] each position of a mesh once, however many vertices share it
+    corners: F32  # [C, 3] each position of a mesh once, however many vertices share it; some more at the end
     triangle_corners: I32  # [T, 3] counted from the mesh's first
     triangle_is_flat: U8  # [T] 1 where the three normals are the same
     mesh_first_triangle: I32  # [M]
@@ -50,6 +50,7 @@ class AssetTable(NamedTuple):
     mesh_half_size: F32  # [M, 3] half the sides of that box
     mesh_is_two_sided: U8  # [M] 1: its back is drawn too, lit from the viewer's side
     texels: U32  # [X, P] all mip levels one after another, red in the lowest byte, then green, blue
+    texel_rows: U32  # [X, Q] the same, each row followed by its first texel: left and right neighbour lie together
     mip_first_texel: I32  # [levels] where each level starts; level k is (size >> k) texels square
     texture_size: int  # side of level 0, a power of two
 

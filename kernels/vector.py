@@ -1,7 +1,4 @@
-"""The one step of the rasteriser that is written as vector instructions by hand.
-
-A span is seldom longer than a few blocks, and left to itself the compiler unrolls a block's eight steps one by one.
-"""
+"""Entering eight pixels into the visibility buffer: the rasteriser's innermost step, instruction by instruction."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-LANES = 8
-
-_FLOATS = ir.VectorType(ir.FloatType(), LANES)
-_INTS = ir.VectorType(ir.IntType(32), LANES)
+from worldloom.kernels.blocks import FLOAT_LANES, INT_LANES, LANES, all_lanes
 
 
 class _PlainStore(ir.instructions.StoreInstr):  # type: ignore[misc]
@@ -67,10 +61,6 @@ def enter_block(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         nearness, owner, at, x, x_from, x_to, start, step, number = arguments
 
-        def all_lanes(value: Any, vector: Any) -> Any:
-            lane = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-            return builder.shuffle_vector(lane, ir.Constant(vector, ir.Undefined), ir.Constant(_INTS, [0] * LANES))
-
         def load(array_type: Any, array: Any, vector: Any) -> tuple[Any, Any]:
             data = context.make_array(array_type)(context, builder, array).data
             place = builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
@@ -78,19 +68,20 @@ def enter_block(
             loaded.align = 4
             return place, loaded
 
-        near_place, old = load(signature.args[0], nearness, _FLOATS)
-        owner_place, old_owner = load(signature.args[1], owner, _INTS)
-        xs = builder.add(all_lanes(x, _INTS), ir.Constant(_INTS, list(range(LANES))))
+        near_place, old = load(signature.args[0], nearness, FLOAT_LANES)
+        owner_place, old_owner = load(signature.args[1], owner, INT_LANES)
+        xs = builder.add(all_lanes(builder, x, INT_LANES), ir.Constant(INT_LANES, list(range(LANES))))
         new = builder.fadd(
-            all_lanes(start, _FLOATS), builder.fmul(all_lanes(step, _FLOATS), builder.sitofp(xs, _FLOATS))
+            all_lanes(builder, start, FLOAT_LANES),
+            builder.fmul(all_lanes(builder, step, FLOAT_LANES), builder.sitofp(xs, FLOAT_LANES)),
         )
         inside = builder.and_(
-            builder.icmp_signed(">=", xs, all_lanes(x_from, _INTS)),
-            builder.icmp_signed("<", xs, all_lanes(x_to, _INTS)),
+            builder.icmp_signed(">=", xs, all_lanes(builder, x_from, INT_LANES)),
+            builder.icmp_signed("<", xs, all_lanes(builder, x_to, INT_LANES)),
         )
         wins = builder.and_(inside, builder.fcmp_ordered(">", new, old))
         _store(builder, builder.select(wins, new, old), near_place)
-        _store(builder, builder.select(wins, all_lanes(number, _INTS), old_owner), owner_place)
+        _store(builder, builder.select(wins, all_lanes(builder, number, INT_LANES), old_owner), owner_place)
         return context.get_dummy_value()
 
     return signature, generate

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from worldloom.kernels.scratch import BLOCK
 from worldloom.kernels.tables import F32, I32, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
@@ -68,12 +69,14 @@ class AssetLibrary:
         lowest = np.stack([mesh.positions.min(axis=0) for mesh in parts])
         highest = np.stack([mesh.positions.max(axis=0) for mesh in parts])
         sides = self.texture_size >> np.arange(self.texture_size.bit_length())
+        texels = np.stack(list(self._textures.values()))
+        first_texels = _starts(np.array(sides * sides, np.int32))
         return AssetTable(
             positions=whole.positions,
             normals=whole.normals,
             uvs=whole.uvs,
             triangles=whole.triangles,
-            corners=np.concatenate(corners),
+            corners=np.concatenate([*corners, np.zeros((BLOCK - 1, 3), np.float32)]),
             triangle_corners=np.concatenate([of[mesh.triangles] for of, mesh in zip(corner_of, parts, strict=True)]),
             triangle_is_flat=np.array((normals == normals[:, :1]).all(axis=(1, 2)), np.uint8),
             mesh_first_triangle=_starts(triangle_counts),
@@ -83,8 +86,11 @@ class AssetLibrary:
             mesh_center=(lowest + highest) / 2,
             mesh_half_size=(highest - lowest) / 2,
             mesh_is_two_sided=np.array([mesh.two_sided for mesh in parts], np.uint8),
-            texels=np.stack(list(self._textures.values())),
-            mip_first_texel=_starts(np.array(sides * sides, np.int32)),
+            texels=texels,
+            texel_rows=np.concatenate(
+                [_closed_rows(texels, first, side) for first, side in zip(first_texels, sides, strict=True)], axis=1
+            ),
+            mip_first_texel=first_texels,
             texture_size=self.texture_size,
         )
 
@@ -97,6 +103,12 @@ def _corners(mesh: Mesh) -> tuple[F32, I32]:
 
 def _starts(counts: I32) -> I32:
     return np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
+
+
+def _closed_rows(texels: U32, first: int, side: int) -> U32:
+    """One level of all textures, flattened, each row with its first texel once more at its end."""
+    level = texels[:, first : first + side * side].reshape(-1, side, side)
+    return np.concatenate([level, level[:, :, :1]], axis=2).reshape(len(texels), -1)
 
 
 def _mip_chain(pixels: U8) -> U32:

@@ -92,7 +92,7 @@ class CPURenderer:
         """Scratch memory for the largest view so far; it only ever grows, by doubling."""
         for worker in range(workers):
             have = self._scratch[worker]
-            if corners > len(have.vertices) or triangles > len(have.whole) or 4 * pixels > len(have.owner):
-                wanted, held = (corners, triangles, pixels), (len(have.vertices), len(have.whole), len(have.owner) // 4)
+            if corners > len(have.cells) or triangles > len(have.whole) or 4 * pixels > len(have.owner):
+                wanted, held = (corners, triangles, pixels), (len(have.cells), len(have.whole), len(have.owner) // 4)
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
                 self._scratch[worker] = make_scratch(*grown)
