@@ -59,7 +59,7 @@ class Crowd:
         """The same with all but painting done already."""
         scene, scratch = self.pool.scene, make_scratch(1024, 4096, 4096)
         tables = (scene.assets.table, scene.instances, scene.lanes, self.views, self.offsets)
-        return lambda: paint_views(*tables, 0, len(self.lanes), scratch, self.arena)
+        return lambda: paint_views(*tables, len(self.lanes), np.zeros(1, np.int64), scratch, self.arena)
 
 
 def repeat(call: Any) -> Any:

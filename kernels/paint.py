@@ -6,6 +6,7 @@ from worldloom.kernels.compiling import called, inlined, kernel
 from worldloom.kernels.raster import rasterise
 from worldloom.kernels.scratch import KEY, ROW, Scratch, find_runs, first_pixel, padded, plane_at
 from worldloom.kernels.shade import shade_row
+from worldloom.kernels.sharing import take_part
 from worldloom.kernels.surface import read_look
 from worldloom.kernels.tables import (
     DEPTH,
@@ -29,23 +30,31 @@ def paint_views(
     lanes: LaneTable,
     views: ViewTable,
     offsets: I64,
-    first: int,
-    last: int,
+    part: int,
+    taken: I64,
     scratch: Scratch,
     arena: U8,
 ) -> None:
-    """Paint the views from `first` to before `last`: a part of a batch."""
-    for view in range(first, last):
-        if views.outputs[view] == 0:
-            continue
-        rasterise(assets, instances, lanes, views, view, scratch)
-        read_look(lanes, views.lane[view], scratch.look)
-        if views.outputs[view] & (RGB | GRAY) != 0:
-            _paint_colors(assets, instances, views, view, scratch, offsets, arena)
-        if views.outputs[view] & DEPTH:
-            _paint_depth(views, view, scratch, offsets, arena)
-        if views.outputs[view] & SEGMENTATION:
-            _paint_labels(instances, views, view, scratch, offsets, arena)
+    """Paint views, `part` at a time, until none is left. Threads that share `taken` [1], zero at first, share the work.
+
+    They do not come back for each part: getting the GIL would take longer than painting it.
+    """
+    count = views.lane.size
+    while True:
+        first = take_part(taken, part)
+        if first >= count:
+            return
+        for view in range(first, min(first + part, count)):
+            if views.outputs[view] == 0:
+                continue
+            rasterise(assets, instances, lanes, views, view, scratch)
+            read_look(lanes, views.lane[view], scratch.look)
+            if views.outputs[view] & (RGB | GRAY) != 0:
+                _paint_colors(assets, instances, views, view, scratch, offsets, arena)
+            if views.outputs[view] & DEPTH:
+                _paint_depth(views, view, scratch, offsets, arena)
+            if views.outputs[view] & SEGMENTATION:
+                _paint_labels(instances, views, view, scratch, offsets, arena)
 
 
 @called

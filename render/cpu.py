@@ -8,6 +8,8 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from worldloom.kernels.frames import measure_views
 from worldloom.kernels.paint import paint_views
 from worldloom.kernels.scratch import make_scratch
@@ -72,16 +74,11 @@ class CPURenderer:
         )
         workers = min(self.threads, count, max(1, pixels // _WORTH_A_THREAD_PIXELS))
         self._make_room(workers, corners, 1 + triangles, largest)
-        if workers == 1:
-            paint_views(assets, instances, lanes, views, offsets, 0, count, self._scratch[0], arena)
-            return
-        part = -(-count // (workers * _PARTS_PER_WORKER))
-        parts = iter(range(0, count, part))  # taken from by all workers, one at a time since the GIL is held for it
+        part = -(-count // (workers * _PARTS_PER_WORKER)) if workers > 1 else count
+        taken = np.zeros(1, np.int64)
 
         def paint(worker: int) -> None:
-            for first in parts:
-                last = min(first + part, count)
-                paint_views(assets, instances, lanes, views, offsets, first, last, self._scratch[worker], arena)
+            paint_views(assets, instances, lanes, views, offsets, part, taken, self._scratch[worker], arena)
 
         others = [self._pool.submit(paint, worker) for worker in range(1, workers)]
         paint(0)
