@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import signal
 import sys
 import threading
@@ -47,6 +48,8 @@ def serve(config: ServeConfig) -> None:
     engine = Engine(functools.partial(_make_renderer, config), config.limits)
     streams = Streams(engine.post, functools.partial(Session, engine), config.limits)
     engine.start(streams.wake, failed=functools.partial(signal.raise_signal, signal.SIGTERM))
+    gc.collect()
+    gc.freeze()  # what is there now stays: it need not be looked through again and again
     try:
         asyncio.run(_serve(config, credentials, token, engine, streams))
     finally:
