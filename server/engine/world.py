@@ -118,7 +118,7 @@ class World:
         """Be these lanes from now on."""
         self.pool = pool
         self.lanes = lanes
-        self.idle_actions = {spec.name: _idle_action(spec, len(lanes)) for spec in pool.family.actions}
+        self.idle_actions = {spec.name: idle_action(spec, len(lanes)) for spec in pool.family.actions}
         """What actions that nobody sends stand for."""
 
     @property
@@ -137,8 +137,11 @@ class World:
         return not any(agent.is_running and not agent.is_resetting for agent in self.agents.values())
 
 
-def _idle_action(spec: Spec, lanes: int) -> np.ndarray:
+def idle_action(spec: Spec, lanes: int) -> np.ndarray:
     """[lanes, *shape] of zero, or of what is allowed nearest to it."""
     low = -np.inf if spec.minimum is None else spec.minimum
     high = np.inf if spec.maximum is None else spec.maximum
-    return np.full((lanes, *spec.shape), min(max(0, low), high), spec.dtype)
+    is_text = np.dtype(spec.dtype).kind == "U"
+    idle = np.full((lanes, *spec.shape), "" if is_text else min(max(0, low), high), spec.dtype)
+    idle.flags.writeable = False  # it serves every step
+    return idle

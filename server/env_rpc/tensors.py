@@ -178,14 +178,6 @@ class ActionReader(TensorReader):
         super().__init__(f"action {spec.name!r}", spec.dtype, shape, spec.minimum, spec.maximum)
         self.name = spec.name
         self._array_shape = (lanes or 1, *spec.shape)
-        rest = 0.0
-        if self._low is not None and self._low > 0:
-            rest = self._low
-        elif self._high is not None and self._high < 0:
-            rest = self._high
-        self.default = np.full(self._array_shape, rest if self._is_number else self._np_dtype.type(), self._np_dtype)
-        """What is done when the action is not sent: nothing, or what comes next to it."""
-        self.default.flags.writeable = False
 
 
 def pack(tensor: Tensor, value: np.ndarray) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.server.env_rpc.tensor_cases import ANY_ARRAY, any_tensor, arrays, elements, flat_values, possible_shapes
+from worldloom.server.engine.world import idle_action
 from worldloom.server.env_rpc.specs import DTYPES, PAYLOADS
 from worldloom.server.env_rpc.tensors import ActionReader, TensorReader, pack
 from worldloom.server.errors import InvalidArgument
@@ -151,13 +152,14 @@ def test_the_bounds_that_a_spec_shows_are_in_range(bound: float) -> None:
 )
 def test_an_action_that_is_not_sent_is_nothing_or_the_least(limits: tuple[Any, Any], expected: int) -> None:
     for dtype in ("float32", "int32", "int8"):
-        for lanes in (None, 3):
-            default = ActionReader(action(dtype, (2,), *limits), lanes).default
-            assert (default.shape, default.dtype) == ((lanes or 1, 2), dtype)
+        for lanes in (1, 3):
+            default = idle_action(action(dtype, (2,), *limits), lanes)
+            assert default.shape == (lanes, 2)
+            assert default.dtype == np.dtype(dtype)
             assert (default == expected).all()
             assert not default.flags.writeable
-    assert not ActionReader(action("bool", ()), 4).default.any()
-    assert ActionReader(action("str", ()), None).default.tolist() == [""]
+    assert not idle_action(action("bool", ()), 4).any()
+    assert idle_action(action("str", ()), 1).tolist() == [""]
 
 
 def shaped(value: Any, *shape: int, dtype: str = "float32") -> Tensor:
