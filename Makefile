@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 LINKS := build/typing/worldloom
 ROOMS := $(patsubst %/py.typed,%,$(wildcard */py.typed))
 
-.PHONY: help setup demo test check bench docs clean gl links
+.PHONY: help setup demo test check bench docs protos clean gl links
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ bench: setup ## run the benchmarks
 
 docs: $(INSTALLED) ## write docs/worlds.md and its pictures anew
 	@$(BIN)/python -m scripts.worlds_page
+
+protos: $(INSTALLED) ## write the Python code of protos/**/*.proto anew
+	@$(BIN)/python -m scripts.generate_protos
 
 clean: ## remove all that was made here, .venv included
 	rm -rf .venv build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks

@@ -1,0 +1,1 @@
+"""The Cogment 0.3 API."""

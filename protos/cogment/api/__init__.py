@@ -1,0 +1,1 @@
+"""Its files, one for each of the services and what they share."""

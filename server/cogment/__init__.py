@@ -1,0 +1,1 @@
+"""The Cogment API: trials, agents and environments on the same worlds as dm_env_rpc."""
