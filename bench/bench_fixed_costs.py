@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from worldloom.bench.reporting import Report
+from worldloom.kernels.backdrop import make_backdrops
 from worldloom.kernels.paint import paint_views
 from worldloom.kernels.scratch import make_scratch
 from worldloom.render.arena import lay_out, make_arena
@@ -59,7 +60,8 @@ class Crowd:
         """The same with all but painting done already."""
         scene, scratch = self.pool.scene, make_scratch(1024, 4096, 4096)
         tables = (scene.assets.table, scene.instances, scene.lanes, self.views, self.offsets)
-        return lambda: paint_views(*tables, len(self.lanes), np.zeros(1, np.int64), scratch, self.arena)
+        backdrops = make_backdrops(4096)
+        return lambda: paint_views(*tables, len(self.lanes), np.zeros(1, np.int64), scratch, backdrops, self.arena)
 
 
 def repeat(call: Any) -> Any:

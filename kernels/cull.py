@@ -3,7 +3,7 @@
 import numpy as np
 
 from worldloom.kernels.compiling import inlined
-from worldloom.kernels.tables import F32, F64
+from worldloom.kernels.tables import F32, F64, NO_MESH, AssetTable
 
 
 @inlined
@@ -66,6 +66,25 @@ def in_frustum(
         if not (middle - slope * depth - limit <= right_reach and -middle - slope * depth - limit <= left_reach):
             return False
     return True
+
+
+@inlined
+def detail_of(assets: AssetTable, mesh: int, matrix: F64, pixels: float, orthographic: bool) -> int:
+    """The lightest version of a mesh, under `matrix`, whose outline is as good: see `worldloom.render.meshes.Lighter`.
+
+    A metre is `pixels` wide at depth 1, or, orthographic, anywhere.
+    """
+    depth = 1.0 if orthographic else -matrix[2, 3]
+    while assets.mesh_lighter[mesh] != NO_MESH:
+        largest = 0.0
+        for axis in range(3):
+            size = np.float64(assets.mesh_lighter_size[mesh, axis])
+            stretch = matrix[0, axis] ** 2 + matrix[1, axis] ** 2 + matrix[2, axis] ** 2
+            largest = max(largest, stretch * size * size)
+        if not (depth > 0.0 and largest * pixels * pixels < depth * depth):
+            break
+        mesh = assets.mesh_lighter[mesh]
+    return mesh
 
 
 @inlined

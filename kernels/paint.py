@@ -2,10 +2,20 @@
 
 import numpy as np
 
+from worldloom.kernels.backdrop import (
+    NEW,
+    NONE,
+    Backdrops,
+    find_backdrop,
+    first_behind,
+    keep_nearness,
+    keep_row,
+    lay_behind,
+)
 from worldloom.kernels.compiling import called, inlined, kernel
-from worldloom.kernels.raster import rasterise
+from worldloom.kernels.raster import clear, farthest_of, rasterise
 from worldloom.kernels.scratch import KEY, ROW, Scratch, find_runs, first_pixel, padded, plane_at
-from worldloom.kernels.shade import shade_row
+from worldloom.kernels.shade import NOWHERE, shade_row
 from worldloom.kernels.sharing import take_part
 from worldloom.kernels.surface import read_look
 from worldloom.kernels.tables import (
@@ -33,6 +43,7 @@ def paint_views(
     part: int,
     taken: I64,
     scratch: Scratch,
+    backdrops: Backdrops,
     arena: U8,
 ) -> None:
     """Paint views, `part` at a time, until none is left. Threads that share `taken` [1], zero at first, share the work.
@@ -47,28 +58,96 @@ def paint_views(
         for view in range(first, min(first + part, count)):
             if views.outputs[view] == 0:
                 continue
-            rasterise(assets, instances, lanes, views, view, scratch)
             read_look(lanes, views.lane[view], scratch.look)
+            behind = _see(assets, instances, lanes, views, view, scratch, backdrops, offsets, arena)
             if views.outputs[view] & (RGB | GRAY) != 0:
-                _paint_colors(assets, instances, views, view, scratch, offsets, arena)
+                _paint_colors(assets, instances, views, view, scratch, backdrops, behind, False, offsets, arena)
             if views.outputs[view] & DEPTH:
                 _paint_depth(views, view, scratch, offsets, arena)
             if views.outputs[view] & SEGMENTATION:
-                _paint_labels(instances, views, view, scratch, offsets, arena)
+                _paint_labels(instances, views, view, scratch, backdrops, behind, offsets, arena)
+
+
+@inlined
+def _see(
+    assets: AssetTable,
+    instances: InstanceTable,
+    lanes: LaneTable,
+    views: ViewTable,
+    view: int,
+    scratch: Scratch,
+    backdrops: Backdrops,
+    offsets: I64,
+    arena: U8,
+) -> np.int64:
+    """Fill the visibility buffer of a view; where the backdrop begins that shows what is in no record, or NOWHERE."""
+    lane = views.lane[view]
+    first_row, last_row = lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]
+    found, slot = find_backdrop(instances, lanes, views, view, backdrops)
+    if found == NONE:
+        clear(views, view, scratch.nearness, scratch.owner)
+        rasterise(assets, instances, first_row, last_row, views, view, scratch)
+        return NOWHERE
+    still = first_row + lanes.still_rows[lane]
+    pixels = padded(views.width[view]) * np.uint64(views.height[view])
+    behind = np.int64(first_behind(backdrops, slot))
+    if found == NEW:
+        clear(views, view, scratch.nearness, scratch.owner)
+        rasterise(assets, instances, first_row, still, views, view, scratch)
+        _paint_colors(assets, instances, views, view, scratch, backdrops, behind, True, offsets, arena)
+        keep_nearness(scratch.nearness, pixels, backdrops, slot)
+    lay_behind(backdrops, slot, pixels, scratch.nearness, scratch.owner)
+    rasterise(assets, instances, still, last_row, views, view, scratch)
+    return behind
 
 
 @called
 def _paint_colors(
-    assets: AssetTable, instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8
+    assets: AssetTable,
+    instances: InstanceTable,
+    views: ViewTable,
+    view: int,
+    scratch: Scratch,
+    backdrops: Backdrops,
+    behind: int,
+    as_backdrop: bool,
+    offsets: I64,
+    arena: U8,
 ) -> None:
+    """The colours of a view, to where they were asked for or, `as_backdrop`, into what begins at `behind`."""
+    width = np.uint64(views.width[view])
     for y in range(views.height[view]):
-        shade_row(assets, instances, views, view, y, scratch)
-        _write_colors(views, view, y, scratch, offsets, arena)
+        row_behind = behind + y * np.int64(padded(width))
+        shade_row(
+            assets, instances, views, view, y, scratch, backdrops, NOWHERE if behind < 0 or as_backdrop else row_behind
+        )
+        if as_backdrop:
+            row = first_pixel(scratch.owner, 0, y, width)
+            keep_row(
+                instances,
+                row,
+                np.uint64(row_behind),
+                width,
+                scratch.whole,
+                ROW,
+                scratch.owner,
+                scratch.colors,
+                backdrops,
+            )
+        else:
+            _write_colors(views, view, y, scratch, offsets, arena)
 
 
 @called
 def _paint_labels(
-    instances: InstanceTable, views: ViewTable, view: int, scratch: Scratch, offsets: I64, arena: U8
+    instances: InstanceTable,
+    views: ViewTable,
+    view: int,
+    scratch: Scratch,
+    backdrops: Backdrops,
+    behind: int,
+    offsets: I64,
+    arena: U8,
 ) -> None:
     """The labels of a view, run by run from the visibility buffer."""
     owner, whole, runs = scratch.owner, scratch.whole, scratch.runs
@@ -79,6 +158,11 @@ def _paint_labels(
         for run in range(find_runs(owner, row, width, runs)):
             x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
             number = np.uint64(owner[row + x_from])
+            if number == 0 and behind >= 0:
+                start = np.uint64(behind) + np.uint64(y) * padded(width)
+                for x in range(x_from, x_to):
+                    arena[at + x] = np.uint8(backdrops.colors[start + x] >> np.uint32(24))
+                continue
             label = instances.label[np.uint64(whole[number, ROW])] if number != 0 else np.uint8(0)
             for x in range(x_from, x_to):
                 arena[at + x] = label
@@ -91,6 +175,7 @@ def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
     depth_bytes = depths.view(np.uint8)
     width = np.uint64(views.width[view])
     near, far = views.near[view], views.far[view]
+    farthest = farthest_of(views, view)
     orthographic = views.orthographic[view] == 1
     for y in range(views.height[view]):
         row = first_pixel(owner, 0, y, width)
@@ -98,7 +183,7 @@ def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
             near_key = nearness[row + x]
             depth = far - near_key if orthographic else np.float32(1.0) / near_key
             # Of a triangle that is degenerate but for rounding, a pixel may come out before the near plane.
-            depths[x] = min(max(depth, near), far) if owner[row + x] != 0 else far
+            depths[x] = min(max(depth, near), far) if near_key > farthest else far
         if views.samples[view] == 4:
             # From the first sample's point to the pixel's centre, which may lie outside what is drawn.
             for x in range(width):

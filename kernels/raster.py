@@ -12,35 +12,51 @@ from worldloom.kernels.blocks import (
     to_ints,
     where_from,
 )
-from worldloom.kernels.compiling import called
-from worldloom.kernels.cull import in_frustum, model_view, volume_of
+from worldloom.kernels.compiling import called, inlined
+from worldloom.kernels.cull import detail_of, in_frustum, model_view, volume_of
 from worldloom.kernels.fill import SUBPIXELS, fill, near_cut
 from worldloom.kernels.scratch import BLOCK, INVERSE, KEY, READY, ROW, TRIANGLE, TURNED, Scratch, padded
-from worldloom.kernels.tables import F32, F64, I32, NO_MESH, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, NO_MESH, AssetTable, InstanceTable, ViewTable
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
 SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
 
 
+@inlined
+def farthest_of(views: ViewTable, view: int) -> np.float32:
+    """The nearness of pixels where nothing is; all that is drawn is nearer."""
+    return np.float32(0.0) if views.orthographic[view] == 1 else np.float32(1.0) / views.far[view]
+
+
+@called
+def clear(views: ViewTable, view: int, nearness: F32, owner: I32) -> None:
+    """Begin a view with nothing in it."""
+    farthest = farthest_of(views, view)
+    for sample in range(np.uint64(views.samples[view])):
+        first = sample * np.uint64(owner.size // 4)
+        for pixel in range(first, first + padded(views.width[view]) * np.uint64(views.height[view])):
+            nearness[pixel] = farthest
+            owner[pixel] = 0
+
+
 @called
 def rasterise(
-    assets: AssetTable, instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, scratch: Scratch
+    assets: AssetTable,
+    instances: InstanceTable,
+    first_row: int,
+    last_row: int,
+    views: ViewTable,
+    view: int,
+    scratch: Scratch,
 ) -> None:
-    """Fill the visibility buffer and the triangle records of a view."""
+    """Enter these instance rows into the visibility buffer of a view that has been begun."""
     width, height = np.int64(views.width[view]), np.int64(views.height[view])
     near, far = np.float64(views.near[view]), np.float64(views.far[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
     nearness, owner, vertices, matrix = scratch.nearness, scratch.owner, scratch.vertices, scratch.matrix
-    farthest = np.float32(0.0) if orthographic else np.float32(1.0) / views.far[view]
-    for sample in range(samples):
-        first = sample * np.uint64(owner.size // 4)
-        for pixel in range(first, first + padded(width) * np.uint64(height)):
-            nearness[pixel] = farthest
-            owner[pixel] = 0
     count = np.uint64(1)  # record 0 stands for the background
-    lane = views.lane[view]
-    for row in range(lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]):
+    for row in range(first_row, last_row):
         mesh = instances.mesh[row]
         model_view(instances.pose, row, views.camera, view, matrix)
         if mesh == NO_MESH or not in_frustum(
@@ -55,9 +71,10 @@ def rasterise(
             orthographic,
         ):
             continue
+        scale = 0.5 * height / np.float64(views.half_height[view])
+        mesh = detail_of(assets, mesh, matrix, scale, orthographic)
         first = assets.mesh_first_corner[mesh]
         last = first + assets.mesh_corner_count[mesh]
-        scale = 0.5 * height / np.float64(views.half_height[view])
         _transform(
             assets.corners,
             first,

@@ -7,6 +7,7 @@ signed one might be negative, which numba would check at every pixel.
 
 import numpy as np
 
+from worldloom.kernels.backdrop import Backdrops, show_behind
 from worldloom.kernels.compiling import inlined
 from worldloom.kernels.runs import finish_run, shade_run, shade_sky
 from worldloom.kernels.scratch import (
@@ -23,12 +24,25 @@ from worldloom.kernels.scratch import (
 from worldloom.kernels.surface import get_ready
 from worldloom.kernels.tables import NO_TEXTURE, U32, AssetTable, InstanceTable, ViewTable
 
+NOWHERE = -1
+"""Where a row's backdrop begins if there is none."""
+
 
 @inlined
 def shade_row(
-    assets: AssetTable, instances: InstanceTable, views: ViewTable, view: int, y: int, scratch: Scratch
+    assets: AssetTable,
+    instances: InstanceTable,
+    views: ViewTable,
+    view: int,
+    y: int,
+    scratch: Scratch,
+    backdrops: Backdrops,
+    behind: int,
 ) -> None:
-    """The finished colours of a row, into the first row of `scratch.colors`."""
+    """The finished colours of a row, into the first row of `scratch.colors`.
+
+    Where nothing is there is the sky, or the backdrop whose row begins at `behind`.
+    """
     owner, runs, whole, colors, look = scratch.owner, scratch.runs, scratch.whole, scratch.colors, scratch.look
     width = np.uint64(views.width[view])
     orthographic = views.orthographic[view] == 1
@@ -75,7 +89,9 @@ def shade_row(
                 textured_to = np.uint64(0)
             # To whole blocks: what is too much is overwritten by the next run, or lies in the padding.
             x_end = x_from + padded(x_to - x_from)
-            if number == 0:
+            if number == 0 and behind >= 0:
+                show_behind(backdrops, np.uint64(behind), x_from, x_end, colors)
+            elif number == 0:
                 shade_sky(
                     views.camera,
                     view,

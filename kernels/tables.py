@@ -49,6 +49,8 @@ class AssetTable(NamedTuple):
     mesh_center: F32  # [M, 3] of the box around its vertices
     mesh_half_size: F32  # [M, 3] half the sides of that box
     mesh_is_two_sided: U8  # [M] 1: its back is drawn too, lit from the viewer's side
+    mesh_lighter: I32  # [M] which mesh is shown instead where this one is small on the screen, or NO_MESH
+    mesh_lighter_size: F32  # [M, 3] along each axis: how many times as large as that it is, one pixel to the metre
     texels: U32  # [X, P] all mip levels one after another, red in the lowest byte, then green, blue
     texel_rows: U32  # [X, Q] the same, each row followed by its first texel: left and right neighbour lie together
     mip_first_texel: I32  # [levels] where each level starts; level k is (size >> k) texels square
@@ -71,6 +73,7 @@ class LaneTable(NamedTuple):
 
     first_row: I32  # [L]
     row_count: I32  # [L]
+    still_rows: I32  # [L] how many of the first look the same in most lanes, at most times; 0 if nothing is known
     light_direction: F32  # [L, 3] the way the light travels; any length
     light_color: F32  # [L, 3]
     ambient: F32  # [L, 3] what reaches a surface that faces up

@@ -9,7 +9,7 @@ and rows are sorted by (run, facing, mesh, layer, row): within a layer that is t
 import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
-from worldloom.kernels.cull import in_frustum, model_view, volume_of
+from worldloom.kernels.cull import detail_of, in_frustum, model_view, volume_of
 from worldloom.kernels.tables import F64, I32, I64, U32, AssetTable, InstanceTable, LaneTable, ViewTable
 
 BOTH_SIDES, FRONT_ONLY, MIRRORED_FRONT_ONLY = 0, 1, 2
@@ -60,17 +60,19 @@ def find_visible(
         half_height = views.half_height[view]
         aspect = np.float64(views.width[view]) / views.height[view]
         orthographic = views.orthographic[view] != 0
+        pixels = 0.5 * views.height[view] / np.float64(half_height)
         run = -1
         last_kind = -1
         for row in range(first, first + lanes.row_count[lane]):
             mesh = instances.mesh[row]
             if mesh < 0:
                 continue
-            kind = facing_of(assets, instances, row) * meshes + mesh
+            model_view(instances.pose, row, views.camera, view, matrix)
+            shown = detail_of(assets, mesh, matrix, pixels, orthographic)
+            kind = facing_of(assets, instances, row) * meshes + shown
             if kind != last_kind:
                 run += 1
                 last_kind = kind
-            model_view(instances.pose, row, views.camera, view, matrix)
             if in_frustum(
                 assets.mesh_center,
                 assets.mesh_half_size,

@@ -1,9 +1,11 @@
 """The asset library: every mesh and texture of the server, loaded once and shared by all worlds."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from worldloom.kernels.scratch import BLOCK
-from worldloom.kernels.tables import F32, I32, U8, U32, AssetTable
+from worldloom.kernels.tables import F32, I32, NO_MESH, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
 
@@ -60,7 +62,7 @@ class AssetLibrary:
         return self._table
 
     def _build_table(self) -> AssetTable:
-        parts = list(self._meshes.values())
+        parts, lighter = _with_lighter(self._meshes.values())
         triangle_counts = np.array([len(mesh.triangles) for mesh in parts], np.int32)
         corners, corner_of = zip(*(_corners(mesh) for mesh in parts), strict=True)
         corner_counts = np.array([len(some) for some in corners], np.int32)
@@ -86,6 +88,10 @@ class AssetLibrary:
             mesh_center=(lowest + highest) / 2,
             mesh_half_size=(highest - lowest) / 2,
             mesh_is_two_sided=np.array([mesh.two_sided for mesh in parts], np.uint8),
+            mesh_lighter=lighter,
+            mesh_lighter_size=np.array(
+                [mesh.lighter.size if mesh.lighter else (0, 0, 0) for mesh in parts], np.float32
+            ),
             texels=texels,
             texel_rows=np.concatenate(
                 [_closed_rows(texels, first, side) for first, side in zip(first_texels, sides, strict=True)], axis=1
@@ -93,6 +99,17 @@ class AssetLibrary:
             mip_first_texel=first_texels,
             texture_size=self.texture_size,
         )
+
+
+def _with_lighter(known: Iterable[Mesh]) -> tuple[list[Mesh], I32]:
+    """These meshes, then their lighter versions; and for each the place of its lighter one."""
+    parts = list(known)
+    lighter = []
+    for mesh in parts:  # which grows as we go
+        lighter.append(NO_MESH if mesh.lighter is None else len(parts))
+        if mesh.lighter is not None:
+            parts.append(mesh.lighter.mesh)
+    return parts, np.array(lighter, np.int32)
 
 
 def _corners(mesh: Mesh) -> tuple[F32, I32]:

@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from worldloom.kernels.backdrop import MAX_PIXELS, SLOTS, make_backdrops
 from worldloom.kernels.frames import measure_views
 from worldloom.kernels.paint import paint_views
 from worldloom.kernels.scratch import make_scratch
 from worldloom.kernels.tables import I64, U8, ViewTable
+from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
 from worldloom.render.renderer import compile_kernels
 from worldloom.render.scene import Scene
@@ -37,6 +39,8 @@ class CPURenderer:
             raise ValueError(f"threads is {threads}, expected 1 or more (None for one a core, {available} here)")
         self.device = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         self._scratch = [make_scratch(1, 1, 1) for _ in range(self.threads)]
+        self._backdrops = [make_backdrops(1) for _ in range(self.threads)]
+        self._assets: AssetLibrary | None = None  # whose meshes and textures the backdrops show
         self._one_at_a_time = threading.Lock()  # scratch memory serves one batch
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-paint")
         compile_kernels(self)
@@ -72,13 +76,17 @@ class CPURenderer:
             assets.mesh_triangle_count,
             assets.mesh_corner_count,
         )
+        if scene.assets is not self._assets:
+            self._backdrops = [make_backdrops(1) for _ in range(self.threads)]
+            self._assets = scene.assets
         workers = min(self.threads, count, max(1, pixels // _WORTH_A_THREAD_PIXELS))
         self._make_room(workers, corners, 1 + triangles, largest)
         part = -(-count // (workers * _PARTS_PER_WORKER)) if workers > 1 else count
         taken = np.zeros(1, np.int64)
 
         def paint(worker: int) -> None:
-            paint_views(assets, instances, lanes, views, offsets, part, taken, self._scratch[worker], arena)
+            scratch, backdrops = self._scratch[worker], self._backdrops[worker]
+            paint_views(assets, instances, lanes, views, offsets, part, taken, scratch, backdrops, arena)
 
         others = [self._pool.submit(paint, worker) for worker in range(1, workers)]
         paint(0)
@@ -93,3 +101,6 @@ class CPURenderer:
                 wanted, held = (corners, triangles, pixels), (len(have.cells), len(have.whole), len(have.owner) // 4)
                 grown = (max(hold, 1 << (want - 1).bit_length()) for want, hold in zip(wanted, held, strict=True))
                 self._scratch[worker] = make_scratch(*grown)
+            room = min(len(self._scratch[worker].owner) // 4, MAX_PIXELS)
+            if len(self._backdrops[worker].colors) < SLOTS * room:
+                self._backdrops[worker] = make_backdrops(room)

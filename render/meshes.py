@@ -3,7 +3,8 @@
 Normals decide the shading: a corner that several faces share smoothly is one vertex, a hard edge is several.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +13,11 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F32, I32
 
 Profile: TypeAlias = NDArray[np.floating[Any]]
+
+_OUTLINE_PIXELS = 0.25
+"""How far the sides of a lighter mesh may lie inside the round outline they stand for."""
+_FEWEST_SLICES = 8
+"""Of a lighter mesh: with fewer, shading shows it."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Mesh:
     uvs: F32  # [V, 2]
     triangles: I32  # [T, 3]
     two_sided: bool = True
+    lighter: "Lighter | None" = None
 
     def __post_init__(self) -> None:
         for name, dtype, columns in (
@@ -54,6 +61,15 @@ class Mesh:
         if (lengths < 1e-12).any():
             raise ValueError("mesh normals: expected every normal to have a length")
         object.__setattr__(self, "normals", (self.normals / lengths).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Lighter:
+    """A mesh of the same form with fewer triangles, shown where nobody would see the difference."""
+
+    mesh: Mesh
+    size: tuple[float, float, float]
+    """Along each axis: how many times as large as it may be to be shown, if one metre is one pixel."""
 
 
 def grid(u_count: int, v_count: int) -> I32:
@@ -143,7 +159,8 @@ def sphere(slices: int = 32, stacks: int = 16) -> Mesh:
     """A ball of diameter 1."""
     latitude = np.linspace(-np.pi / 2, np.pi / 2, stacks + 1)
     r, z = np.cos(latitude), np.sin(latitude)
-    return _turned(r / 2, z / 2, r, z, np.linspace(1, 0, stacks + 1), slices)
+    ball = _turned(r / 2, z / 2, r, z, np.linspace(1, 0, stacks + 1), slices)
+    return _with_lighter(ball, slices, lambda fewer: sphere(fewer, -(-fewer * stacks // slices)), (0.5, 0.5, 0.5))
 
 
 def cylinder(slices: int = 32) -> Mesh:
@@ -153,7 +170,7 @@ def cylinder(slices: int = 32) -> Mesh:
     tilt = np.array([1, 1], np.float32)
     top = _turned(np.array([0.5, 0], np.float32), half, half * 0, tilt, np.array([0, 0], np.float32), slices)
     bottom = _turned(np.array([0, 0.5], np.float32), -half, half * 0, -tilt, np.array([0, 0], np.float32), slices)
-    return join(side, _flat_uvs(top), _flat_uvs(bottom))
+    return _with_lighter(join(side, _flat_uvs(top), _flat_uvs(bottom)), slices, cylinder, (0.5, 0.5, 0.0))
 
 
 def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh:
@@ -166,7 +183,20 @@ def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh
     shift = np.where(np.arange(latitude.size) <= stacks, -half_length, half_length)
     r, z = np.cos(latitude), np.sin(latitude)
     height = z / 2 + shift
-    return _turned(r / 2, height, r, z, (height.max() - height) / np.ptp(height), slices)
+    tube = _turned(r / 2, height, r, z, (height.max() - height) / np.ptp(height), slices)
+    return _with_lighter(
+        tube, slices, lambda fewer: capsule(fewer, -(-fewer * stacks // slices), half_length), (0.5, 0.5, 0.5)
+    )
+
+
+def _with_lighter(mesh: Mesh, slices: int, make: Callable[[int], Mesh], radius: tuple[float, float, float]) -> Mesh:
+    """A mesh that is round in as many slices, half of which do where its radius, along each axis, is small."""
+    fewer = slices // 2
+    if fewer < _FEWEST_SLICES:
+        return mesh
+    small_pixels = _OUTLINE_PIXELS / (1 - np.cos(np.pi / fewer))
+    x, y, z = (float(along / small_pixels) for along in radius)
+    return replace(mesh, lighter=Lighter(make(fewer), (x, y, z)))
 
 
 def join(*meshes: Mesh) -> Mesh:

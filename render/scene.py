@@ -29,6 +29,7 @@ _INSTANCE_DEFAULTS = InstanceTable(
 _LANE_DEFAULTS = LaneTable(
     first_row=np.array([0], np.int32),
     row_count=np.array([0], np.int32),
+    still_rows=np.array([0], np.int32),
     light_direction=np.array([[-0.4, 0.55, -0.75]], np.float32),
     light_color=np.array([[0.68, 0.66, 0.60]], np.float32),
     ambient=np.array([[0.44, 0.47, 0.52]], np.float32),
@@ -77,10 +78,15 @@ class Scene:
             self._shown_lanes = each_column(self._lanes, lambda column: column[: self._lane_count])
         return self._shown_lanes
 
-    def add(self, count: int, rows_per_lane: int) -> I32:
-        """Take `count` lanes with that many instance rows each, all empty and with the default look."""
+    def add(self, count: int, rows_per_lane: int, still_rows: int = 0) -> I32:
+        """Take `count` lanes with that many instance rows each, all empty and with the default look.
+
+        Where the first `still_rows` of them look the same in most lanes and at most times, they are drawn once for all.
+        """
         if count < 0 or rows_per_lane < 0:
             raise ValueError(f"cannot add {count} lanes of {rows_per_lane} rows: both must be 0 or more")
+        if not 0 <= still_rows <= rows_per_lane:
+            raise ValueError(f"still_rows is {still_rows}: expected 0 to {rows_per_lane}, the rows of a lane")
         runs = self._free_runs.get(rows_per_lane, [])
         fresh_lanes, fresh_runs = max(0, count - len(self._free_lanes)), max(0, count - len(runs))
         self._make_room(fresh_lanes, fresh_runs * rows_per_lane)
@@ -92,6 +98,7 @@ class Scene:
         self._rows_in_use += count * rows_per_lane
         self._lanes.first_row[lanes] = first_rows
         self._lanes.row_count[lanes] = rows_per_lane
+        self._lanes.still_rows[lanes] = still_rows
         self._in_use[lanes] = True
         return lanes.astype(np.int32)
 

@@ -133,6 +133,7 @@ def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, floa
         mesh, pose = int(instances.mesh[row]), instances.pose[row].astype(np.float64)
         if mesh == NO_MESH or not np.isfinite(pose).all():
             continue
+        mesh = detail(table, mesh, pose, views, view)
         volume, both_sides = np.linalg.det(pose[:, :3]), bool(table.mesh_is_two_sided[mesh])
         first, count = int(table.mesh_first_triangle[mesh]), int(table.mesh_triangle_count[mesh])
         corners = _corners(scene, views, view, np.full(count, row), first + np.arange(count))
@@ -152,6 +153,17 @@ def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, floa
             nearest[close[closer]], hit_row[close[closer]] = best_depth[closer], row
             hit_triangle[close[closer]] = first + some[best[closer]]
     return Hits(hit_row, hit_triangle)
+
+
+def detail(table: AssetTable, mesh: int, pose: F64, views: ViewTable, view: int) -> int:
+    """The lighter mesh that is shown instead, where the ball around the instance is small on the screen."""
+    pixel = 2 * float(views.half_height[view]) / float(views.height[view])
+    if not views.orthographic[view]:
+        pixel *= float((views.camera[view, :, 3] - pose[:, 3]) @ views.camera[view, :, 2].astype(np.float64))
+    stretch = np.linalg.norm(pose[:, :3], axis=0)
+    while table.mesh_lighter[mesh] != NO_MESH and (stretch * table.mesh_lighter_size[mesh]).max() < pixel:
+        mesh = int(table.mesh_lighter[mesh])
+    return mesh
 
 
 def _pass_near(rays: F64, corners: F64) -> Bool:

@@ -85,6 +85,7 @@ class Cartpole(Family):
             "fog_range": (away_m, 4 * away_m),
         }
         self.rows_per_lane = len(self._props)
+        self.still_rows = self._carried_at
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """How the cart and the pole move, and the angle's cosine and sine: computed once a step, for all who ask."""

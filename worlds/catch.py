@@ -16,7 +16,7 @@ from worldloom.render.scene import Scene
 from worldloom.render.textures import checker
 from worldloom.render.views import look_at
 from worldloom.worlds.family import Camera, Family, Outcome, Placement, Spec, State
-from worldloom.worlds.props import Props, placed, rgb, take_texture
+from worldloom.worlds.props import Props, lying, placed, rgb, take_texture
 from worldloom.worlds.settings import Setting
 
 _BORDER = 0.35
@@ -64,6 +64,7 @@ class Catch(Family):
         )
         self._props, (self._paddle, self._ball) = self._make_props()
         self.rows_per_lane = len(self._props)
+        self.still_rows = 2  # the frame and the board
         pose = look_at((0.0, -10.0, 0.0), (0.0, 0.0, 0.0))
         self._eye = Placement(pose, max(self.rows, self.columns) / 2 + _BORDER, True, 5.0, 15.0)
 
@@ -115,6 +116,6 @@ class Catch(Family):
         props.add("quad", placed((0, -0.05, 0), (wide, 1, high)), "2c3560", 2, cells, (wide / 2, high / 2))
         props.add("quad", placed((0, 0, 0), (0.96, 1, 0.4)), "161c38", 2)
         paddle = props.add("box", placed((0, 0, 0), (0.96, 0.3, 0.4)), "ffd166", 3)
-        props.add("ball", placed((0, 0, 0), (0.74, 0.01, 0.74)), "161c38", 2)
+        props.add("disc", lying((0, 0, 0), 0.74, 1), "161c38", 2)
         ball = props.add("ball", placed((0, 0, 0), (0.74, 0.74, 0.74)), "ef6f6c", 4)
         return props, (paddle, ball)

@@ -99,6 +99,9 @@ class Family(ABC):
     agents: int = 1
     rows_per_lane: int
     """Instance rows that a lane needs at most."""
+    still_rows: int = 0
+    """How many of the first look the same in every lane, at most times: they are drawn once for all. Where they do not,
+    that costs time, and nothing else."""
     max_steps: int
     """Steps after which an episode is interrupted."""
     actions: tuple[Spec, ...]

@@ -71,7 +71,7 @@ class Pool:
         self._used += fresh
         self._in_use[lanes] = True
         self.state.begin(lanes, seeds)
-        self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane)
+        self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane, self.family.still_rows)
         self.status[lanes] = INTERRUPTED
         self.step_type[lanes] = LAST
         self.episode[lanes] = -1

@@ -17,8 +17,8 @@ from worldloom.render.meshes import Mesh, cylinder, disc, sphere
 from worldloom.render.scene import Scene
 
 _SHAPES: dict[str, Callable[[], Mesh]] = {
-    "ball": lambda: sphere(20, 10),
-    "drum": lambda: cylinder(20),
+    "ball": lambda: sphere(16, 8),
+    "drum": lambda: cylinder(16),
     "disc": disc,
 }
 """Meshes that are light enough for thousands of small pictures; a library takes them in when they are first used."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.reference import detail
 from worldloom.kernels.tables import AssetTable, ViewTable
 from worldloom.kernels.visible import COMMAND_WORDS, FACINGS, find_visible, sort_visible
 from worldloom.render.assets import AssetLibrary
@@ -94,7 +95,7 @@ def test_agrees_with_corners_of_boxes(seed: int) -> None:
             mesh, pose = int(instances.mesh[row]), instances.pose[row]
             if mesh < 0:
                 continue
-            kind = (facing(assets, mesh, pose), mesh)
+            kind = (facing(assets, mesh, pose), detail(assets, mesh, pose.astype(np.float64), views, int(view)))
             run += kind != last
             last = kind
             if not outside(assets, mesh, pose, views, int(view)):

@@ -1,0 +1,235 @@
+"""Backdrops save time and change nothing: a view's bytes are what they are without one."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.stage import ALL_OUTPUTS
+from worldloom.kernels.backdrop import MAX_ROWS, SLOTS
+from worldloom.kernels.tables import NO_MESH, ViewTable
+from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.cpu import CPURenderer
+from worldloom.render.scene import Scene
+from worldloom.render.views import look_at, make_views
+
+ROWS = 6
+STILL = 4
+LANES = 5
+TIMES_TO_KEEP = 3
+"""A backdrop is missed, made, and found."""
+
+
+def furnish(scene: Scene, lanes: np.ndarray, rows: int = ROWS, still: int = STILL, seed: int = 0) -> None:
+    """The same still rows in all lanes, and others in each."""
+    rng = np.random.default_rng(seed)
+    instances = scene.instances
+    for lane in lanes.tolist():
+        own, same = np.random.default_rng((seed, lane)), np.random.default_rng(seed)
+        for place, row in enumerate(scene.rows([lane])[0].tolist()):
+            chance = same if place < still else own
+            instances.mesh[row] = chance.integers(0, 6)
+            instances.pose[row, :, :3] = np.linalg.qr(chance.normal(size=(3, 3)))[0] * chance.uniform(0.3, 1.4)
+            instances.pose[row, :, 3] = chance.uniform(-1.2, 1.2, 3)
+            instances.color[row] = chance.uniform(0.2, 1.0, 3)
+            instances.texture[row] = chance.integers(-1, 2) if place else 0
+            instances.label[row] = 1 + place
+    scene.lanes.fog_range[lanes] = (2.0, 12.0)
+    scene.lanes.light_direction[lanes] = rng.normal(size=3)
+
+
+def stage(still: int = STILL, rows: int = ROWS, library: AssetLibrary | None = None) -> tuple[Scene, ViewTable]:
+    scene = Scene(library or AssetLibrary(texture_size=32))
+    lanes = scene.add(LANES, rows, still)
+    furnish(scene, lanes, rows, still)
+    return scene, look(lanes)
+
+
+def look(lanes: np.ndarray, **how: object) -> ViewTable:
+    how = {"camera": look_at((0.5, -5, 1), (0, 0, 0)), "far": 30.0, "width": 23, "height": 17, **how}
+    return make_views(lanes, outputs=ALL_OUTPUTS, **how)  # type: ignore[arg-type]
+
+
+def draw(renderer: CPURenderer, scene: Scene, views: ViewTable) -> bytes:
+    """All pictures."""
+    offsets, size_bytes = lay_out(views)
+    arena = make_arena(size_bytes)
+    renderer.draw(scene, views, arena, offsets)
+    return arena.tobytes()
+
+
+def draw_plainly(scene: Scene, views: ViewTable) -> bytes:
+    """As a renderer does that has seen nothing yet, and is told of nothing that stands still."""
+    before = scene.lanes.still_rows.copy()
+    scene.lanes.still_rows[:] = 0
+    with CPURenderer(threads=1) as fresh:
+        drawn = draw(fresh, scene, views)
+    scene.lanes.still_rows[:] = before
+    return drawn
+
+
+@pytest.fixture
+def alone() -> CPURenderer:
+    return CPURenderer(threads=1)
+
+
+def keep(renderer: CPURenderer, scene: Scene, views: ViewTable) -> None:
+    for _ in range(TIMES_TO_KEEP):
+        draw(renderer, scene, views)
+
+
+def kept(renderer: CPURenderer) -> int:
+    """Backdrops that are there."""
+    return int(np.count_nonzero(renderer._backdrops[0].length))
+
+
+@pytest.mark.parametrize("size", [(23, 17), (64, 64), (1, 1), (8, 3), (200, 40)])
+@pytest.mark.parametrize("orthographic", [False, True])
+def test_bytes_are_the_same(alone: CPURenderer, size: tuple[int, int], orthographic: bool) -> None:
+    scene, _ = stage()
+    height = 4.0 if orthographic else np.nan
+    views = look(np.arange(LANES), width=size[0], height=size[1], orthographic_height=height)
+    expected = draw_plainly(scene, views)
+    for _ in range(TIMES_TO_KEEP):
+        assert draw(alone, scene, views) == expected
+    assert kept(alone) == 1
+
+
+@pytest.mark.parametrize("outputs", range(1, 16))
+def test_for_any_outputs(alone: CPURenderer, outputs: int) -> None:
+    scene, views = stage()
+    views.outputs[:] = outputs
+    expected = draw_plainly(scene, views)
+    for _ in range(TIMES_TO_KEEP):
+        assert draw(alone, scene, views) == expected
+    assert kept(alone) == 1
+
+
+def set_to(table: str, column: str, value: object) -> Callable[[Scene, ViewTable, int], None]:
+    """Change a number of the views, of the lanes, or of one of the still rows of all lanes."""
+
+    def change(scene: Scene, views: ViewTable, row: int) -> None:
+        if table == "rows":
+            getattr(scene.instances, column)[scene.rows(np.arange(LANES))[:, row]] = value
+        else:
+            array = getattr(views if table == "views" else scene.lanes, column)
+            array[...] = value if not callable(value) else value(array)
+
+    return change
+
+
+CHANGES = {
+    **{
+        f"view's {column}": set_to("views", column, value)
+        for column, value in {
+            "camera": look_at((0.5, -5, 1.001), (0, 0, 0)),
+            "orthographic": 1,
+            "half_height": 0.51,
+            "near": 4.5,
+            "far": 5.0,
+            "width": 24,
+            "height": 16,
+            "samples": 4,
+        }.items()
+    },
+    **{
+        f"lane's {column}": set_to("lanes", column, 0.3)
+        for column in ("light_color", "ambient", "ambient_ground", "sky_horizon", "sky_zenith", "fog_color")
+    },
+    "lane's light_direction": set_to("lanes", "light_direction", (0.3, 0.2, -1.0)),
+    "lane's fog_range": set_to("lanes", "fog_range", (3.0, 9.0)),
+    "lane's still_rows": set_to("lanes", "still_rows", STILL - 1),
+    **{
+        f"row's {column}": set_to("rows", column, value)
+        for column, value in {
+            "mesh": NO_MESH,
+            "pose": np.eye(3, 4),
+            "color": 0.1,
+            "texture": 2,
+            "uv_scale": 3.0,
+            "label": 99,
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "row"), [(what, row) for what in CHANGES for row in range(STILL if what.startswith("row") else 1)]
+)
+def test_a_backdrop_serves_only_what_is_the_same_in_everything(alone: CPURenderer, what: str, row: int) -> None:
+    scene, views = stage()
+    keep(alone, scene, views)
+    before = draw_plainly(scene, views)
+    CHANGES[what](scene, views, row)
+    expected = draw_plainly(scene, views)
+    for _ in range(TIMES_TO_KEEP):
+        assert draw(alone, scene, views) == expected
+    if row == 0 and what != "lane's still_rows":
+        assert expected != before, "the change is to be seen, or it tests nothing"
+
+
+def test_lanes_that_differ_get_what_is_theirs(alone: CPURenderer) -> None:
+    scene, views = stage()
+    scene.instances.color[scene.rows(np.arange(LANES))[:, 0]] = np.linspace(0.1, 0.9, LANES)[:, None]
+    expected = draw_plainly(scene, views)
+    for _ in range(2 * TIMES_TO_KEEP):
+        assert draw(alone, scene, views) == expected
+
+
+def test_another_library_has_other_meshes_under_the_same_numbers(alone: CPURenderer) -> None:
+    scene, views = stage()
+    keep(alone, scene, views)
+    other = AssetLibrary(texture_size=32)
+    other.texture("brick")
+    pixels = np.full((32, 32, 3), 7, np.uint8)
+    other._textures = {name: np.full_like(texels, int(pixels[0, 0, 0])) for name, texels in other._textures.items()}
+    elsewhere, _ = stage(library=other)
+    expected = draw_plainly(elsewhere, views)
+    assert expected != draw_plainly(scene, views)
+    for _ in range(TIMES_TO_KEEP):
+        assert draw(alone, elsewhere, views) == expected
+
+
+def test_more_kinds_of_views_than_are_kept(alone: CPURenderer) -> None:
+    scene, _ = stage()
+    kinds = [look(np.arange(LANES), camera=look_at((0.1 * number, -5, 1), (0, 0, 0))) for number in range(3 * SLOTS)]
+    expected = [draw_plainly(scene, views) for views in kinds]
+    for _ in range(TIMES_TO_KEEP):
+        assert [draw(alone, scene, views) for views in kinds] == expected
+    assert kept(alone) > SLOTS // 2
+
+
+def test_more_rows_than_a_backdrop_has(alone: CPURenderer) -> None:
+    scene, views = stage(still=MAX_ROWS + 1, rows=MAX_ROWS + 2)
+    keep(alone, scene, views)
+    assert draw(alone, scene, views) == draw_plainly(scene, views)
+    assert kept(alone) == 0
+
+
+def test_nothing_is_kept_of_what_does_not_stand_still(alone: CPURenderer) -> None:
+    scene, views = stage(still=0)
+    keep(alone, scene, views)
+    assert kept(alone) == 0
+
+
+@pytest.mark.parametrize("still_rows", [-1, 3])
+def test_more_still_rows_than_rows_are_refused(still_rows: int) -> None:
+    scene = Scene(AssetLibrary(texture_size=32))
+    with pytest.raises(ValueError, match=f"still_rows is {still_rows}: expected 0 to 2"):
+        scene.add(1, 2, still_rows)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_whatever_changes_between_draws(data: st.DataObject) -> None:
+    scene, views = stage(still=data.draw(st.integers(0, ROWS)))
+    changed = [*CHANGES.items()]
+    with CPURenderer(threads=data.draw(st.sampled_from([1, 2]))) as renderer:
+        for _ in range(data.draw(st.integers(1, 6))):
+            draw(renderer, scene, views)
+            _, change = data.draw(st.sampled_from(changed))
+            change(scene, views, data.draw(st.integers(0, ROWS - 1)))
+            assert draw(renderer, scene, views) == draw_plainly(scene, views)
