@@ -136,10 +136,10 @@ def first_behind(backdrops: Backdrops, slot: np.uint64) -> np.uint64:
 
 
 @called
-def keep_nearness(nearness: F32, pixels: np.uint64, backdrops: Backdrops, slot: np.uint64) -> None:
+def keep_nearness(nearness: F32, width: int, height: int, backdrops: Backdrops, slot: np.uint64) -> None:
     """Keep how near the pixels of a picture are that shows the still rows alone."""
     start = first_behind(backdrops, slot)
-    for pixel in range(np.uint64(0), pixels, np.uint64(BLOCK)):
+    for pixel in range(np.uint64(0), padded(width) * np.uint64(height), np.uint64(BLOCK)):
         store(backdrops.nearness, start + pixel, load_floats(nearness, pixel))
 
 
@@ -163,11 +163,15 @@ def keep_row(
 
 
 @called
-def lay_behind(backdrops: Backdrops, slot: np.uint64, pixels: np.uint64, nearness: F32, owner: I32) -> None:
-    """Begin a picture with a backdrop: its pixels belong to nobody."""
+def lay_behind(
+    backdrops: Backdrops, slot: np.uint64, width: int, height: int, laid: I64, nearness: F32, owner: I32
+) -> None:
+    """Begin a picture with a backdrop: its pixels belong to nobody. If it is there already, mend it."""
+    first, last = (laid[1], laid[2]) if laid[0] == np.int64(slot) else (np.int64(0), np.int64(height))
+    laid[0] = slot
     start = first_behind(backdrops, slot)
     nobody = ints(np.int32(0))
-    for pixel in range(np.uint64(0), pixels, np.uint64(BLOCK)):
+    for pixel in range(np.uint64(first) * padded(width), np.uint64(last) * padded(width), np.uint64(BLOCK)):
         store(nearness, pixel, load_floats(backdrops.nearness, start + pixel))
         store(owner, pixel, nobody)
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from worldloom.kernels.backdrop import (
+    FOUND,
     NEW,
     NONE,
     Backdrops,
@@ -14,7 +15,7 @@ from worldloom.kernels.backdrop import (
 )
 from worldloom.kernels.compiling import called, inlined, kernel
 from worldloom.kernels.raster import clear, farthest_of, rasterise
-from worldloom.kernels.scratch import KEY, ROW, Scratch, find_runs, first_pixel, padded, plane_at
+from worldloom.kernels.scratch import KEY, NO_BACKDROP, ROW, Scratch, find_runs, first_pixel, padded, plane_at
 from worldloom.kernels.shade import NOWHERE, shade_row
 from worldloom.kernels.sharing import take_part
 from worldloom.kernels.surface import read_look
@@ -25,6 +26,7 @@ from worldloom.kernels.tables import (
     RGB,
     SEGMENTATION,
     U8,
+    U32,
     AssetTable,
     InstanceTable,
     LaneTable,
@@ -84,20 +86,22 @@ def _see(
     lane = views.lane[view]
     first_row, last_row = lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]
     found, slot = find_backdrop(instances, lanes, views, view, backdrops)
+    if found != FOUND:
+        scratch.laid[0] = NO_BACKDROP
     if found == NONE:
         clear(views, view, scratch.nearness, scratch.owner)
         rasterise(assets, instances, first_row, last_row, views, view, scratch)
         return NOWHERE
     still = first_row + lanes.still_rows[lane]
-    pixels = padded(views.width[view]) * np.uint64(views.height[view])
     behind = np.int64(first_behind(backdrops, slot))
     if found == NEW:
         clear(views, view, scratch.nearness, scratch.owner)
         rasterise(assets, instances, first_row, still, views, view, scratch)
         _paint_colors(assets, instances, views, view, scratch, backdrops, behind, True, offsets, arena)
-        keep_nearness(scratch.nearness, pixels, backdrops, slot)
-    lay_behind(backdrops, slot, pixels, scratch.nearness, scratch.owner)
+        keep_nearness(scratch.nearness, views.width[view], views.height[view], backdrops, slot)
+    lay_behind(backdrops, slot, views.width[view], views.height[view], scratch.laid, scratch.nearness, scratch.owner)
     rasterise(assets, instances, still, last_row, views, view, scratch)
+    scratch.laid[1], scratch.laid[2] = scratch.touched[0], max(scratch.touched[0], scratch.touched[1])
     return behind
 
 
@@ -116,8 +120,12 @@ def _paint_colors(
 ) -> None:
     """The colours of a view, to where they were asked for or, `as_backdrop`, into what begins at `behind`."""
     width = np.uint64(views.width[view])
+    untouched = behind >= 0 and not as_backdrop
     for y in range(views.height[view]):
         row_behind = behind + y * np.int64(padded(width))
+        if untouched and not (scratch.touched[0] <= y < scratch.touched[1]):
+            _write_colors(views, view, y, backdrops.colors, row_behind, offsets, arena)
+            continue
         shade_row(
             assets, instances, views, view, y, scratch, backdrops, NOWHERE if behind < 0 or as_backdrop else row_behind
         )
@@ -135,7 +143,7 @@ def _paint_colors(
                 backdrops,
             )
         else:
-            _write_colors(views, view, y, scratch, offsets, arena)
+            _write_colors(views, view, y, scratch.colors, 0, offsets, arena)
 
 
 @called
@@ -198,11 +206,11 @@ def _paint_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
 
 
 @inlined
-def _write_colors(views: ViewTable, view: int, y: int, scratch: Scratch, offsets: I64, arena: U8) -> None:
-    """A finished row as rgb and gray bytes."""
+def _write_colors(views: ViewTable, view: int, y: int, colors: U32, first: int, offsets: I64, arena: U8) -> None:
+    """A finished row, whose colours begin at `first`, as rgb and gray bytes."""
     width = np.int64(views.width[view])
     if views.outputs[view] & RGB:
-        write_rgb(scratch.colors, width, arena, offsets[view, 0] + 3 * y * width)
+        write_rgb(colors, first, width, arena, offsets[view, 0] + 3 * y * width)
     if views.outputs[view] & GRAY:
         start = offsets[view, 1] + y * width
-        write_gray(scratch.colors, arena[start : start + width])
+        write_gray(colors[first : first + width], arena[start : start + width])

@@ -16,7 +16,7 @@ from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.cull import detail_of, in_frustum, model_view, volume_of
 from worldloom.kernels.fill import SUBPIXELS, fill, near_cut
 from worldloom.kernels.scratch import BLOCK, INVERSE, KEY, READY, ROW, TRIANGLE, TURNED, Scratch, padded
-from worldloom.kernels.tables import F32, F64, I32, NO_MESH, AssetTable, InstanceTable, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, AssetTable, InstanceTable, ViewTable
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
 SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
@@ -56,6 +56,7 @@ def rasterise(
     samples = np.uint64(views.samples[view])
     nearness, owner, vertices, matrix = scratch.nearness, scratch.owner, scratch.vertices, scratch.matrix
     count = np.uint64(1)  # record 0 stands for the background
+    scratch.touched[0], scratch.touched[1] = height, 0
     for row in range(first_row, last_row):
         mesh = instances.mesh[row]
         model_view(instances.pose, row, views.camera, view, matrix)
@@ -114,6 +115,7 @@ def rasterise(
             count,
             vertices,
             scratch.polygon,
+            scratch.touched,
             scratch.whole,
             scratch.real,
             nearness,
@@ -217,12 +219,14 @@ def _enter_mesh(
     count: int,
     vertices: F64,
     polygon: F64,
+    touched: I64,
     whole: I32,
     real: F64,
     nearness: F32,
     owner: I32,
 ) -> int:
     """Set up and enter the picked triangles of an instance; returns the new record count."""
+    top, bottom = np.float64(touched[0]), np.float64(touched[1])
     for k in range(picked_count):
         triangle = np.uint64(picked[k])
         a = np.uint64(triangles[triangle, 0])
@@ -289,6 +293,7 @@ def _enter_mesh(
         for piece in range(corners - 2):
             if piece == 1:
                 x1, y1, x2, y2 = x2, y2, polygon[3, 0], polygon[3, 1]
+            top, bottom = min(top, min(y0, min(y1, y2))), max(bottom, max(y0, max(y1, y2)))
             for sample in range(samples):
                 offset_x = 0.5 if samples == 1 else SAMPLE_X[sample]
                 offset_y = 0.5 if samples == 1 else SAMPLE_Y[sample]
@@ -312,4 +317,6 @@ def _enter_mesh(
                     owner,
                 )
         count += np.uint64(1)
+    touched[0] = np.int64(max(np.floor(top), 0.0))
+    touched[1] = np.int64(min(np.ceil(bottom), np.float64(height)))
     return count

@@ -17,7 +17,7 @@ from worldloom.kernels.blocks import (
     lowest_bit,
 )
 from worldloom.kernels.compiling import called, inlined
-from worldloom.kernels.tables import F32, F64, I32, U32
+from worldloom.kernels.tables import F32, F64, I32, I64, U32
 
 BLOCK = LANES
 """Pixels that are worked on together: a vector register of float32."""
@@ -49,6 +49,9 @@ SAMPLE, SPARE = np.uint64(STRIDE), np.uint64(4 * STRIDE)
 COLOR_BUFFERS = 5
 
 
+NO_BACKDROP = -1
+
+
 class Scratch(NamedTuple):
     """What one worker needs to draw a view; made once, large enough for the largest view."""
 
@@ -66,6 +69,8 @@ class Scratch(NamedTuple):
     colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte
     runs: I32  # [STRIDE] where the runs of a row begin, see find_runs
     look: F32  # [LOOK_NUMBERS]
+    laid: I64  # [3] which backdrop the picture began with, or NO_BACKDROP; from and to which row it is covered
+    touched: I64  # [2] the first row of the picture that a triangle may be in, and the row after the last
 
 
 def make_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
@@ -85,6 +90,8 @@ def make_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
         colors=np.zeros(COLOR_BUFFERS * STRIDE, np.uint32),
         runs=np.zeros(STRIDE, np.int32),
         look=np.zeros(LOOK_NUMBERS, np.float32),
+        laid=np.array([NO_BACKDROP, 0, 0]),
+        touched=np.zeros(2, np.int64),
     )
 
 

@@ -47,13 +47,13 @@ def _store_eight_rgb(
 
 
 @inlined
-def write_rgb(words: U32, pixels: int, arena: U8, start: int) -> None:
-    """Colours of pixels, red first, without the fourth byte."""
+def write_rgb(words: U32, first: int, pixels: int, arena: U8, start: int) -> None:
+    """Colours of pixels from `first` on, red first, without the fourth byte."""
     whole = pixels - pixels % _AT_ONCE
     for pixel in range(0, whole, _AT_ONCE):
-        _store_eight_rgb(words, pixel, arena, start + 3 * pixel)
+        _store_eight_rgb(words, first + pixel, arena, start + 3 * pixel)
     for pixel in range(whole, pixels):
-        word = words[pixel]
+        word = words[first + pixel]
         arena[start + 3 * pixel] = word & 255
         arena[start + 3 * pixel + 1] = (word >> 8) & 255
         arena[start + 3 * pixel + 2] = (word >> 16) & 255
@@ -96,7 +96,7 @@ def unpack(words: U32, depth_bytes: U8, views: ViewTable, page: I64, offsets: I6
         pixels = np.int64(views.width[view]) * views.height[view]
         asked = views.outputs[view]
         if asked & RGB:
-            write_rgb(words[layer], pixels, arena, offsets[view, 0])
+            write_rgb(words[layer], 0, pixels, arena, offsets[view, 0])
         if asked & GRAY:
             start = offsets[view, 1]
             write_gray(words[layer], arena[start : start + pixels])

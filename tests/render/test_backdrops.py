@@ -193,6 +193,14 @@ def test_another_library_has_other_meshes_under_the_same_numbers(alone: CPURende
         assert draw(alone, elsewhere, views) == expected
 
 
+def test_things_with_more_triangles_than_ever(alone: CPURenderer) -> None:
+    scene, views = stage()
+    scene.instances.mesh[:] = scene.assets.mesh("box")
+    keep(alone, scene, views)
+    scene.instances.mesh[scene.rows(np.arange(LANES))[:, STILL:]] = scene.assets.mesh("capsule")
+    assert draw(alone, scene, views) == draw_plainly(scene, views)
+
+
 def test_more_kinds_of_views_than_are_kept(alone: CPURenderer) -> None:
     scene, _ = stage()
     kinds = [look(np.arange(LANES), camera=look_at((0.1 * number, -5, 1), (0, 0, 0))) for number in range(3 * SLOTS)]
