@@ -3,20 +3,21 @@ PYTHON ?= python3
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+SDK := .venv-cogment/.installed
 LINKS := build/typing/worldloom
 ROOMS := $(patsubst %/py.typed,%,$(wildcard */py.typed))
 
-.PHONY: help setup demo test check bench docs protos clean gl links
+.PHONY: help setup demo test check bench docs protos cogment-sdk clean gl links
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) gl ## make .venv and fetch the OpenGL libraries, where missing
 
 demo: $(INSTALLED) ## see it work
 	@$(BIN)/worldloom demo
 
-test: setup ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
+test: setup $(SDK) ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
 	@$(BIN)/python -m pytest
 
 check: $(INSTALLED) links ## formatting, lint, types, and which room imports which
@@ -34,12 +35,18 @@ docs: $(INSTALLED) ## write docs/worlds.md and its pictures anew
 protos: $(INSTALLED) ## write the Python code of protos/**/*.proto anew
 	@$(BIN)/python -m scripts.generate_protos
 
-clean: ## remove all that was made here, .venv included
-	rm -rf .venv build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
+cogment-sdk: $(SDK) ## make .venv-cogment with the Cogment SDK that tests play trials with, where missing
+
+clean: ## remove all that was made here, environments included
+	rm -rf .venv .venv-cogment build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml scripts/setup-venv.sh
 	@scripts/setup-venv.sh $(PYTHON)
+	@touch $@
+
+$(SDK): scripts/setup-cogment-sdk.sh protos/worldloom/trials.proto | $(INSTALLED)
+	@scripts/setup-cogment-sdk.sh
 	@touch $@
 
 gl: $(INSTALLED)

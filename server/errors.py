@@ -2,6 +2,7 @@
 
     Refusal
     ├── InvalidArgument      a request that is wrong in itself: a name, a type, a shape, a value
+    ├── DeadlineExceeded     another service took too long
     ├── NotFound             a world or property that is not there
     ├── AlreadyExists        something that is there already
     ├── PermissionDenied     a property that cannot be read, written or listed
@@ -9,7 +10,7 @@
     ├── ResourceExhausted    a limit; the text says which and how to raise it
     ├── Unauthenticated      no token, or a wrong one
     ├── Unimplemented        an extension nobody knows
-    ├── Unavailable          the server is shutting down
+    ├── Unavailable          the server is shutting down, or another service cannot be reached
     └── Internal             a bug of ours or of a family's
 
 A refused request has changed nothing. The text says what went wrong, what was expected, what came and what to do.
@@ -29,6 +30,12 @@ class InvalidArgument(Refusal):
     """A request that is wrong in itself."""
 
     code = 3
+
+
+class DeadlineExceeded(Refusal):
+    """Another service took too long."""
+
+    code = 4
 
 
 class NotFound(Refusal):
@@ -74,7 +81,7 @@ class Internal(Refusal):
 
 
 class Unavailable(Refusal):
-    """The server is shutting down."""
+    """The server is shutting down, or another service cannot be reached."""
 
     code = 14
 

@@ -24,4 +24,4 @@ class Limits:
     max_waiting_requests: int = 1024
     """Requests of one stream that were not answered yet."""
     idle_world_s: float = 600.0
-    """Seconds after which a world that nobody has joined is destroyed."""
+    """Seconds after which a world is destroyed that nobody has joined, or nobody calls for if it is a trial's."""

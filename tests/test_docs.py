@@ -52,7 +52,9 @@ COMMANDS = [
 
 @pytest.fixture
 def folder(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where a reader of the page works: code that begins with a file's name is saved there, and can be imported."""
+    """Where a reader of the page works: the examples are there, and code that begins with a file's name is saved there
+    and can be imported."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     files = [code for _, code in blocks(page, "python") if re.match(r"# \w+\.py\n", code)]
     for code in files:
         (tmp_path / code.partition("\n")[0].removeprefix("# ")).write_text(code)
@@ -67,7 +69,7 @@ def folder(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 @pytest.fixture(scope="module")
 def server_address() -> Iterator[str]:
     """A server that pages speak of as if it were at ADDRESS."""
-    with serving() as server:
+    with serving("--cogment", str(ROOT / "examples/trials/trial.yaml")) as server:
         yield server.address
 
 
@@ -99,9 +101,9 @@ def test_the_readme_shows_code_and_commands() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_make_targets_exist(page: Path) -> None:
     code = "\n".join(code for _, code in blocks(page, "sh", "console"))
-    inline = re.findall(r"`(?:[A-Z_]+=\S+ )?make ([a-z]+)`", page.read_text())
-    targets = {*inline, *re.findall(r"^(?:[A-Z_]+=\S+ )?make ([a-z]+)", code, re.MULTILINE)}
-    known = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    inline = re.findall(r"`(?:[A-Z_]+=\S+ )?make ([a-z-]+)`", page.read_text())
+    targets = {*inline, *re.findall(r"^(?:[A-Z_]+=\S+ )?make ([a-z-]+)", code, re.MULTILINE)}
+    known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert targets <= known
 
 

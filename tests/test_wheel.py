@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS = sorted(PYPROJECT["tool"]["setuptools"]["package-dir"].values())
-INSTALLED_SUFFIXES = {".py", ".pyi", ".typed", ".glsl"}
+INSTALLED_SUFFIXES = {".py", ".pyi", ".typed", ".glsl", ".proto"}
 
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil

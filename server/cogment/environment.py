@@ -3,6 +3,15 @@
 from typing import Protocol
 
 from worldloom.protos.cogment.api import environment_pb2 as api
+from worldloom.server.errors import InvalidArgument
+
+
+class WrongAction(InvalidArgument):
+    """An action that cannot be. The trial stands where it stood: its actor may give another."""
+
+    def __init__(self, actor_id: int, problem: str) -> None:
+        super().__init__(problem)
+        self.actor_id = actor_id
 
 
 class Environment(Protocol):
@@ -12,7 +21,7 @@ class Environment(Protocol):
         """Begin a trial: its first observations."""
 
     async def update(self, request: api.EnvUpdateRequest) -> api.EnvUpdateReply:
-        """Advance a trial by one tick."""
+        """Advance a trial by one tick. An actor's action that cannot be raises WrongAction, and nothing has changed."""
 
     async def on_message(self, request: api.EnvOnMessageRequest) -> None:
         """Take messages that actors sent to the environment."""

@@ -1,5 +1,6 @@
 """What the engine counts, for those who watch it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -11,12 +12,18 @@ STAGES = ("take", "simulate", "plan", "draw", "fill", "send")
 
 @dataclass
 class Counters:
-    """Numbers that only grow, but for `streams`. Written on the engine's thread."""
+    """Numbers that only grow, but for `streams` and `trials`. Written on the engine's thread."""
 
     streams: int = 0
     """Open now."""
     requests: int = 0
     refusals: int = 0
+    trials: int = 0
+    """Under way now."""
+    played: Callable[[], int] = lambda: 0
+    """Asks how many trials this server itself plays, those included that it is ending."""
+    messages: int = 0
+    """Sent to the worlds of trials, which have no use for them."""
     ticks: int = 0
     """Rounds of the engine in which at least one step was answered."""
     steps: int = 0

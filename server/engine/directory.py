@@ -28,6 +28,7 @@ WORLD_SETTINGS = (
 """Settings of CreateWorld that are not the family's own."""
 _EMPTY_POOLS_KEPT = 8
 """Pools without lanes that are kept for the next world of their kind."""
+WAS_DESTROYED = "it was destroyed"
 
 PoolKey: TypeAlias = tuple[type[Family], tuple[tuple[str, Value], ...]]
 
@@ -127,13 +128,14 @@ class Directory:
             agent.segment.close()
             agent.segment = None
 
-    def destroy(self, world: World) -> None:
+    def destroy(self, world: World, why: str = WAS_DESTROYED) -> None:
         """Take a world out and give its lanes back. Its agents share memory no more, also while they do not leave."""
         del self.worlds[world.name]
         world.is_gone = True
         for agent in world.agents.values():
             self.unshare(agent)
         self._give_back(world.pool, world.lanes)
+        world.when_gone(why)
 
     def check_restart(self, world: World, given: Mapping[str, object]) -> None:
         """Check these settings of ResetWorld."""
@@ -171,11 +173,12 @@ class Directory:
         return pool, own, int(common["seed"]) % 2**64 if "seed" in given else None
 
     def reap(self) -> list[World]:
-        """Destroy the worlds that nobody was in for too long."""
-        last = self.clock() - self.limits.idle_world_s
-        idle = [world for world in self.worlds.values() if not world.agents and world.used_at_s < last]
+        """Destroy the worlds that nobody was in, or called for, for too long."""
+        idle_s = self.limits.idle_world_s
+        last = self.clock() - idle_s
+        idle = [world for world in self.worlds.values() if not world.is_attended and world.used_at_s < last]
         for world in idle:
-            self.destroy(world)
+            self.destroy(world, f"nobody asked for it for {idle_s:g} s, which is what --idle-world-s allows")
         return idle
 
     def _share(self, agent: Agent, offer: Offer) -> None:

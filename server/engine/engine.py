@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.engine.counters import Counters, Stopwatch
-from worldloom.server.engine.directory import Directory
+from worldloom.server.engine.directory import WAS_DESTROYED, Directory
 from worldloom.server.engine.draw import Easel
 from worldloom.server.engine.fill import fill
 from worldloom.server.engine.offer import LayOut, Wardrobe
@@ -29,8 +29,8 @@ from worldloom.worlds.pool import INTERRUPTED
 log = Log("engine")
 
 Call: TypeAlias = Callable[[], None]
-Batch: TypeAlias = list[tuple[Any, bytes]]
-"""Replies and whom they go to."""
+Batch: TypeAlias = list[tuple[Any, Any]]
+"""Replies and whom they go to. What a reply is they agree on with whoever sends it; for streams it is bytes."""
 
 _REAP_EVERY_S = 1.0
 SHUTTING_DOWN = "the server is shutting down: connect to another, or again later"
@@ -87,9 +87,9 @@ class Engine:
             self._thread.join()
             self._thread = None
 
-    def send(self, target: Any, data: bytes) -> None:
+    def send(self, target: Any, reply: Any) -> None:
         """Have a reply delivered when the tick ends."""
-        self._outgoing.append((target, data))
+        self._outgoing.append((target, reply))
 
     def wardrobe(self, lay_out: LayOut) -> Wardrobe:
         """What is asked for by those whose replies are laid out so."""
@@ -126,10 +126,10 @@ class Engine:
             self._finish_resets(world)
         self.touch(world)
 
-    def destroy(self, world: World) -> None:
+    def destroy(self, world: World, why: str = WAS_DESTROYED) -> None:
         """Destroy a world; whoever waits in it is told."""
-        self.directory.destroy(world)
-        gone = NotFound(f"world {world.name} is gone: it was destroyed; leave it and join another")
+        self.directory.destroy(world, why)
+        gone = NotFound(f"world {world.name} is gone: {why}; leave it and join another")
         _refuse_waiting(world, gone)
 
     def open(self) -> None:

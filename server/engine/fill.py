@@ -15,8 +15,9 @@ def fill(groups: list[Group]) -> None:
     """Complete the replies, and answer."""
     for group in groups:
         layout = group.wanted.layout
-        states = np.array([[step.state] for step in group.steps], np.uint8)
-        write_rows(states, group.replies + layout.state_at, MEMORY)
+        if layout.state_at is not None:
+            states = np.array([[step.state] for step in group.steps], np.uint8)
+            write_rows(states, group.replies + layout.state_at, MEMORY)
         for one, place in zip(group.wanted.observations, layout.places, strict=True):
             if one.is_picture:
                 _copy_if_shared(group, one, place)

@@ -58,6 +58,8 @@ class Slots:
         The oldest is looked at first: it went out before all others. One whose client does not read comes after them.
         """
         ring = self._ring
+        if not self._size_bytes:
+            return ring[0]  # Python has but one b"", which is held all over
         if self._holders() > self._holders_when_free:
             ring.rotate(-1)
             if self._holders() > self._holders_when_free:
@@ -82,9 +84,11 @@ class Slots:
 class Layout:
     """The form of replies with certain observations."""
 
-    def __init__(self, size_bytes: int, pieces: Mapping[int, bytes], state_at: int, places: tuple[Place, ...]) -> None:
+    def __init__(
+        self, size_bytes: int, pieces: Mapping[int, bytes], state_at: int | None, places: tuple[Place, ...]
+    ) -> None:
         self.state_at = state_at
-        """The byte that holds the state."""
+        """The byte that holds the state; None where replies do not tell it."""
         self.places = places
         """In the order of the observations."""
         self.slots = Slots(size_bytes, pieces)

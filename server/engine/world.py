@@ -112,7 +112,11 @@ class World:
         self.lighting: dict[str, np.ndarray] = {}
         """Columns of worldloom.kernels.tables.LaneTable that were changed."""
         self.used_at_s = 0.0
+        self.has_streams = True
+        """Whether its agents are streams, which are seen to go. Else nobody is there but when a call is made."""
         self.is_gone = False
+        self.when_gone: Callable[[str], None] = lambda why: None
+        """Called when it is destroyed, with the reason."""
 
     def move(self, pool: Pool, lanes: I64) -> None:
         """Be these lanes from now on."""
@@ -130,6 +134,11 @@ class World:
     def begins_anew(self) -> bool:
         """Nobody is in the middle of a sequence."""
         return not any(agent.is_running for agent in self.agents.values())
+
+    @property
+    def is_attended(self) -> bool:
+        """Somebody is there who will be seen to go."""
+        return self.has_streams and bool(self.agents)
 
     @property
     def is_free_to_reset(self) -> bool:

@@ -33,7 +33,8 @@ class InProcess:
         replies = self._engine.tick([functools.partial(self._session.receive, request)])
         for _ in range(_ENOUGH_TICKS):
             if replies:
-                return replies[0][1]
+                reply: bytes = replies[0][1]
+                return reply
             replies = self._engine.tick([])
         raise Internal("the engine gave no answer; its log says why")
 

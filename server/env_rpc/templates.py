@@ -68,14 +68,22 @@ def _aligned_head(one: Observation, start: int) -> bytes:
 
 
 def _head(one: Observation, uid: bytes) -> bytes:
+    return entry_head(_OBSERVATIONS, varint_tag(_KEY) + uid, one)
+
+
+def entry_head(number: int, key: bytes, one: Observation) -> bytes:
+    """What comes before an observation's data in an entry of a map of Tensors, which is field `number` of its message.
+
+    `key` is the entry's key with its tag.
+    """
     payload_number = rpc.Tensor.DESCRIPTOR.fields_by_name[PAYLOADS[one.dtype]].number
     sides = b"".join(varint(side) for side in one.shape)
     shape = field(_SHAPE, len(sides)) + sides if one.shape else b""
     array = field(_ARRAY, one.data_bytes)
     payload = field(payload_number, len(array) + one.data_bytes) + array
     value = field(_VALUE, len(shape) + len(payload) + one.data_bytes) + shape + payload
-    inner = varint_tag(_KEY) + uid + value
-    return field(_OBSERVATIONS, len(inner) + one.data_bytes) + inner
+    inner = key + value
+    return field(number, len(inner) + one.data_bytes) + inner
 
 
 def _long_varint(number: int, size: int) -> bytes:

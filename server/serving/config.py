@@ -24,6 +24,8 @@ class ServeConfig:
     family: tuple[str, ...] = field(default=(), metadata={"metavar": "MODULE:CLASS"})
     """MODULE:CLASS of a family of your own to add, from a module that is installed or in this folder. May be given
     again."""
+    cogment: Path | None = None
+    """YAML file that says what trials are like: serves the Cogment API beside dm_env_rpc."""
     tls_cert: Path | None = None
     """Certificate of this server and those it was signed with, in PEM. With it every HOST:PORT speaks TLS."""
     tls_key: Path | None = None

@@ -7,8 +7,8 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from dm_env_rpc.v1 import dm_env_rpc_pb2
@@ -27,10 +27,16 @@ from worldloom.server.serving.streams import Streams
 from worldloom.server.serving.tls import read_credentials
 from worldloom.server.serving.tokens import TokenCheck, read_token
 
+if TYPE_CHECKING:
+    from worldloom.server.cogment.settings import TrialSettings
+    from worldloom.server.cogment.trials import Trials
+
 log = Log("running")
 
 GRACE_S = 10.0
 """How long a server that stops waits for its clients to take their answers, and then for its engine to end."""
+_FAREWELL_S = 0.5
+"""How long it waits after that for answers to calls about trials, which it knows to be given but not to be sent."""
 _SWITCH_S = 0.001
 """How long a thread may keep the others waiting. The engine and the event loop hand over to each other all the time,
 and Python's own 5 ms are several times what a step takes."""
@@ -43,6 +49,7 @@ def serve(config: ServeConfig) -> None:
     sys.setswitchinterval(_SWITCH_S)
     credentials = read_credentials(config.tls_cert, config.tls_key, config.tls_client_ca)
     token = read_token(config.token_file)
+    settings = _read_trials(config)
     for address in config.addresses:
         check_free(address)  # before kernels are compiled, which takes a while
     engine = Engine(functools.partial(_make_renderer, config), config.limits)
@@ -51,7 +58,7 @@ def serve(config: ServeConfig) -> None:
     gc.collect()
     gc.freeze()  # what is there now stays: it need not be looked through again and again
     try:
-        asyncio.run(_serve(config, credentials, token, engine, streams))
+        asyncio.run(_serve(config, credentials, token, engine, streams, settings))
     finally:
         _end(engine)
     if engine.has_failed:
@@ -64,13 +71,18 @@ async def _serve(
     token: str | None,
     engine: Engine,
     streams: Streams,
+    settings: "TrialSettings | None",
 ) -> None:
     server = grpc.aio.server(
         interceptors=[] if token is None else [TokenCheck(token)], options=channel_options(config.limits)
     )
     server.add_generic_rpc_handlers([streams.handler(SERVICE)])
-    health_service = await _add_health(server)
-    reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    services, trials = [SERVICE], None
+    if settings is not None:
+        more, trials = _add_trials(server, engine, settings)
+        services += more
+    health_service = await _add_health(server, services)
+    reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
     with contextlib.ExitStack() as at_the_end:
         addresses = [listen(server, address, credentials, at_the_end) for address in config.addresses]
         signals = _catch_signals()
@@ -82,16 +94,41 @@ async def _serve(
         log.info("stopping", signal=(await signals.get()).name)
         await health_service.enter_graceful_shutdown()
         streams.drain()
+        if trials is not None:
+            trials.drain()
         engine.drain()
-        await _first_of(streams.have_ended(), signals.get(), timeout_s=GRACE_S)
-        await server.stop(grace=None)
+        await _first_of(_all_ended(streams, trials), signals.get(), timeout_s=GRACE_S)
+        await server.stop(grace=None if trials is None else _FAREWELL_S)
         await _let_others_end()
     log.info("stopped")
 
 
-async def _add_health(server: grpc.aio.Server) -> health.aio.HealthServicer:
+def _read_trials(config: ServeConfig) -> "TrialSettings | None":
+    """What the file of --cogment says; without it nothing of that API is even loaded."""
+    if config.cogment is None:
+        return None
+    from worldloom.server.cogment.trial_file import read_trial_file
+
+    return read_trial_file(config.cogment, config.limits)
+
+
+def _add_trials(server: grpc.aio.Server, engine: Engine, settings: "TrialSettings") -> "tuple[tuple[str, ...], Trials]":
+    from worldloom.server.cogment.services import SERVICES, add_services
+
+    return SERVICES, add_services(server, engine, settings)
+
+
+async def _all_ended(streams: Streams, trials: "Trials | None") -> None:
+    """Wait until everyone has been answered."""
+    if trials is not None:
+        await trials.close()
+    await streams.have_ended()
+
+
+async def _add_health(server: grpc.aio.Server, services: Sequence[str]) -> health.aio.HealthServicer:
     servicer = health.aio.HealthServicer()
-    await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    for service in services:
+        await servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     return servicer
 

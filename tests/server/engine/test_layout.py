@@ -21,6 +21,13 @@ def test_pieces_beyond_the_form_are_refused() -> None:
         Slots(40, PIECES)
 
 
+def test_replies_of_nothing_take_no_memory() -> None:
+    slots = Slots(0, {})
+    held = [slots.take().data for _ in range(100)]
+    assert held == [b""] * 100
+    assert len(slots) == 1
+
+
 def test_a_slot_whose_reply_is_gone_is_used_again() -> None:
     slots = Slots(1000, {})
     data, place = slots.take()

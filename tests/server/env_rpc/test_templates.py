@@ -31,6 +31,7 @@ def observations_and_values(draw: st.DrawFn) -> list[tuple[Observation, np.ndarr
 @given(observations_and_values(), st.integers(1, 3))
 def test_a_filled_template_is_the_message(wanted: list[tuple[Observation, np.ndarray]], state: int) -> None:
     layout = step_layout(tuple(one for one, _ in wanted))
+    assert layout.state_at is not None
     data, place = layout.slots.take()
     write_rows(np.array([[state]], np.uint8), np.array([place + layout.state_at]), MEMORY)
     for (_, value), where in zip(wanted, layout.places, strict=True):
