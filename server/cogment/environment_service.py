@@ -3,21 +3,16 @@
 # ruff: noqa: N802  # the service's own names
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
-from google.protobuf.message import Message
+from typing import Any
 
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentServicer
 from worldloom.server.cogment.codes import answered
 from worldloom.server.cogment.environment import Environment
+from worldloom.server.cogment.requests import M, T, take_request
 from worldloom.server.cogment.versions import version_info
-from worldloom.server.errors import ResourceExhausted
 from worldloom.server.limits import Limits
-
-M = TypeVar("M", bound=Message)
-T = TypeVar("T")
 
 
 class EnvironmentService(EnvironmentServicer):
@@ -50,10 +45,4 @@ class EnvironmentService(EnvironmentServicer):
         return version_info()
 
     async def _take(self, request: M, call: Callable[[M], Awaitable[T]]) -> T:
-        size_bytes, most_bytes = request.ByteSize(), self._limits.max_message_bytes
-        if size_bytes > most_bytes:
-            raise ResourceExhausted(
-                f"a request of {size_bytes} bytes: expected at most {most_bytes}; send less at a time, or start the"
-                " server with a larger --max-message-bytes"
-            )
-        return await call(request)
+        return await take_request(request, call, self._limits)

@@ -3,21 +3,16 @@
 # ruff: noqa: N802  # the service's own names
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
-
-from google.protobuf.message import Message
+from typing import Any
 
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest
 from worldloom.protos.cogment.api.orchestrator_pb2_grpc import TrialServicer
 from worldloom.server.cogment.action_stream import ActionStream
 from worldloom.server.cogment.codes import answered
+from worldloom.server.cogment.requests import M, T, take_request
 from worldloom.server.cogment.trials import Trials
 from worldloom.server.cogment.versions import version_info
-from worldloom.server.errors import ResourceExhausted
-
-M = TypeVar("M", bound=Message)
-T = TypeVar("T")
 
 
 class TrialService(TrialServicer):
@@ -67,10 +62,4 @@ class TrialService(TrialServicer):
         return version_info()
 
     async def _take(self, request: M, call: Callable[[M], Awaitable[T]]) -> T:
-        size_bytes, most_bytes = request.ByteSize(), self._trials.limits.max_message_bytes
-        if size_bytes > most_bytes:
-            raise ResourceExhausted(
-                f"a request of {size_bytes} bytes: expected at most {most_bytes}; send less at a time, or start the"
-                " server with a larger --max-message-bytes"
-            )
-        return await call(request)
+        return await take_request(request, call, self._trials.limits)
