@@ -12,7 +12,7 @@ from worldloom.client.links import LOCAL, MOST_REPLY_BYTES, Access, is_on_this_m
 from worldloom.client.requests import StepWriter, ask_for, write_step
 from worldloom.client.shared import SharedPictures
 from worldloom.client.specs import Spec, read_specs
-from worldloom.client.wire import Arrays, read_step
+from worldloom.client.wire import Arrays, StepReader
 from worldloom.client.world import World
 
 Transport: TypeAlias = Literal["auto", "grpc", "shm"]
@@ -75,8 +75,8 @@ class Stream:
         """The observations that were sent for."""
         reply = self.world.take()
         if self._shared is None or not self._is_shared:
-            return read_step(reply, self._in_reply)
-        found = read_step(reply, self._with_places)
+            return self._read_in_reply(reply)
+        found = self._read_with_places(reply)
         places = {name.removesuffix(_SHARED): found.pop(name) for name in list(found) if name.endswith(_SHARED)}
         return found | self._shared.read(places, self.observations)
 
@@ -134,11 +134,11 @@ class Stream:
             raise BadReply(f"the server offers no {missing[0]!r}: expected {', '.join(self._names)}")
         self.observations = {name: offered[name] for name in self._names}
         self._writer = StepWriter(self.actions)
-        self._in_reply = {spec.uid: spec for spec in self.observations.values()}
+        in_reply = {spec.uid: spec for spec in self.observations.values()}
         placed = [offered.get(f"{name}{_SHARED}", spec) for name, spec in self.observations.items()]
-        self._with_places = {spec.uid: spec for spec in placed}
-        self._ask_in_reply = ask_for(self._in_reply)
-        self._ask_with_places = ask_for(self._with_places)
+        with_places = {spec.uid: spec for spec in placed}
+        self._ask_in_reply, self._read_in_reply = ask_for(in_reply), StepReader(in_reply).read
+        self._ask_with_places, self._read_with_places = ask_for(with_places), StepReader(with_places).read
 
 
 def outcome(seen: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -62,19 +62,41 @@ class _Lent:
         }  # fmt: skip
 
 
-def read_step(reply: bytes, expected: Mapping[int, Spec]) -> Arrays:
-    """The observations in the reply to a step, by name: exactly those expected. Large ones are views of the reply.
+class StepReader:
+    """Reads replies to steps that ask for the same. Most have the same form, byte for byte but for the numbers: then
+    where everything lies is known from the one before."""
 
-    They can be written, and keep the reply alive for as long as they live.
-    """
-    try:
+    def __init__(self, expected: Mapping[int, Spec]) -> None:
+        self._expected = expected
+        self._size = -1
+        self._between: list[tuple[int, int, bytes]] = []
+        """All bytes of the last reply that are not numbers, and where they lie."""
+        self._tensors: dict[int, _Tensor] = {}
+
+    def read(self, reply: bytes) -> Arrays:
+        """The observations in a reply, by name: exactly those expected. Large ones are views of the reply.
+
+        They can be written, and keep the reply alive for as long as they live.
+        """
+        try:
+            if not self._has_known_form(reply):
+                self._learn(reply)
+            memory = np.asarray(_Lent(reply))
+            return {spec.name: _array(memory, self._tensors[uid], spec) for uid, spec in self._expected.items()}
+        except (_Odd, IndexError):
+            return _read_any(reply, self._expected)
+
+    def _has_known_form(self, reply: bytes) -> bool:
+        return len(reply) == self._size and all(reply[start:end] == same for start, end, same in self._between)
+
+    def _learn(self, reply: bytes) -> None:
         tensors = _find_tensors(reply)
-        if tensors.keys() != expected.keys():
+        if tensors.keys() != self._expected.keys():
             raise _Odd
-        memory = np.asarray(_Lent(reply))
-        return {spec.name: _array(memory, tensors[uid], spec) for uid, spec in expected.items()}
-    except (_Odd, IndexError):
-        return _read_any(reply, expected)
+        numbers = sorted((tensor.start, tensor.end) for tensor in tensors.values())
+        starts, ends = [0, *(end for _, end in numbers)], [*(start for start, _ in numbers), len(reply)]
+        self._between = [(start, end, reply[start:end]) for start, end in zip(starts, ends, strict=True)]
+        self._tensors, self._size = tensors, len(reply)
 
 
 def _find_tensors(data: bytes) -> dict[int, _Tensor]:

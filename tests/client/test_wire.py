@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from worldloom.client import wire
 from worldloom.client.errors import BadReply, ServerError
 from worldloom.client.specs import Spec
-from worldloom.client.wire import read_step
+from worldloom.client.wire import StepReader
 from worldloom.server.env_rpc.fields import varint
 
 DTYPES = ["float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64", "bool"]
@@ -50,6 +50,10 @@ def check(found: dict[str, np.ndarray], expected: dict[int, np.ndarray]) -> None
         assert one.flags.writeable
         assert one.flags.aligned
         assert one.flags.c_contiguous
+
+
+def read_step(data: bytes, expected: dict[int, Spec]) -> dict[str, np.ndarray]:
+    return StepReader(expected).read(data)
 
 
 def field(number: int, data: bytes) -> bytes:
@@ -102,6 +106,43 @@ def test_one_for_all_and_a_side_left_open() -> None:
     response = rpc.EnvironmentResponse(step=rpc.StepResponse(state=1, observations={1: tensor, 2: open_side}))
     expected = {1: np.full((2, 2), 1.5, np.float32), 2: np.array([[1, 2], [3, 4]], np.float32)}
     check(read_step(response.SerializeToString(), specs(expected)), expected)
+
+
+@given(OBSERVATIONS, st.data())
+def test_one_reply_after_the_other(observations: dict[int, np.ndarray], data: st.DataObject) -> None:
+    """As with a reader for each, whatever came before."""
+    reader, expected = StepReader(specs(observations)), specs(observations)
+    for _ in range(data.draw(st.integers(2, 5))):
+        numbers = {
+            uid: np.frombuffer(data.draw(st.binary(min_size=array.nbytes, max_size=array.nbytes)), np.uint8)
+            for uid, array in observations.items()
+        }
+        changed = {
+            uid: (numbers[uid] & 1 if array.dtype == bool else numbers[uid]).view(array.dtype).reshape(array.shape)
+            for uid, array in observations.items()
+        }
+        came = bytearray(reply(changed, data.draw(st.sampled_from([1, 2]))).SerializeToString())
+        if came and data.draw(st.booleans()):
+            came[data.draw(st.integers(0, len(came) - 1))] ^= data.draw(st.integers(0, 255))
+        try:
+            alone = read_step(bytes(came), expected)
+        except (BadReply, ServerError) as error:
+            with pytest.raises(type(error)):
+                reader.read(bytes(came))
+        else:
+            found = reader.read(bytes(came))
+            assert {name: one.tobytes() for name, one in found.items()} == {
+                name: one.tobytes() for name, one in alone.items()
+            }
+
+
+def test_a_known_form_is_not_walked_again() -> None:
+    first, second = (np.full((2, 3), number, np.float32) for number in (1, 2))
+    reader = StepReader({1: spec(1, first)})
+    reader.read(reply({1: first}).SerializeToString())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_find_tensors", None)  # it would be called
+        check(reader.read(reply({1: second}).SerializeToString()), {1: second})
 
 
 @given(OBSERVATIONS, st.data())
