@@ -105,6 +105,10 @@ def _name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
+_announced: list[object] = []
+"""Whoever has told people to wait: the headline is said once."""
+
+
 class _Progress(event.Listener):  # type: ignore[misc]
     """Counts our functions as they are compiled and says so, from the first one on."""
 
@@ -116,7 +120,8 @@ class _Progress(event.Listener):  # type: ignore[misc]
     def on_start(self, event: Any) -> None:
         if not self.began_s and _name(event.data["dispatcher"].py_func) in _functions:
             self.began_s = time.monotonic()
-            print("worldloom: compiling its kernels, once on this machine", file=self.stream)
+            if not _announced:
+                print("worldloom: compiling its kernels, once on this machine", file=self.stream)
 
     def on_end(self, event: Any) -> None:
         name = _name(event.data["dispatcher"].py_func)
@@ -132,8 +137,10 @@ class _Progress(event.Listener):  # type: ignore[misc]
         """The last word, if there was a first."""
         if self.began_s:
             newline = "\n" if self.stream.isatty() else ""
-            took = time.monotonic() - self.began_s
-            print(f"{newline}worldloom: compiled in {took:.0f} s, kept in {CACHE_FOLDER}", file=self.stream, flush=True)
+            took = f"in {time.monotonic() - self.began_s:.0f} s"
+            said = f"{len(self.done)} more {took}" if _announced else f"{took}, kept in {CACHE_FOLDER}"
+            print(f"{newline}worldloom: compiled {said}", file=self.stream, flush=True)
+            _announced.append(self)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import numpy as np
 
 from worldloom.kernels.backdrop import (
-    FOUND,
     NEW,
     NONE,
     Backdrops,
@@ -34,6 +33,9 @@ from worldloom.kernels.tables import (
 )
 from worldloom.kernels.unpack import write_gray, write_rgb
 
+BACKDROP, PICTURE = 0, 1
+"""What is drawn now."""
+
 
 @kernel
 def paint_views(
@@ -61,9 +63,18 @@ def paint_views(
             if views.outputs[view] == 0:
                 continue
             read_look(lanes, views.lane[view], scratch.look)
-            behind = _see(assets, instances, lanes, views, view, scratch, backdrops, offsets, arena)
-            if views.outputs[view] & (RGB | GRAY) != 0:
-                _paint_colors(assets, instances, views, view, scratch, backdrops, behind, False, offsets, arena)
+            found, slot = find_backdrop(instances, lanes, views, view, backdrops)
+            behind = NOWHERE if found == NONE else np.int64(first_behind(backdrops, slot))
+            # A new backdrop is a picture of its own, before the one that it is for.
+            for now in range(BACKDROP if found == NEW else PICTURE, PICTURE + 1):
+                _begin(views, view, found, slot, now, scratch, backdrops)
+                first_row, last_row = _rows_of(lanes, views.lane[view], found, now)
+                rasterise(assets, instances, first_row, last_row, views, view, scratch)
+                if now == BACKDROP or views.outputs[view] & (RGB | GRAY) != 0:
+                    _paint_colors(assets, instances, views, view, scratch, backdrops, behind, now, offsets, arena)
+                if now == BACKDROP:
+                    keep_nearness(scratch.nearness, views.width[view], views.height[view], backdrops, slot)
+            scratch.laid[1], scratch.laid[2] = scratch.touched[0], max(scratch.touched[0], scratch.touched[1])
             if views.outputs[view] & DEPTH:
                 _paint_depth(views, view, scratch, offsets, arena)
             if views.outputs[view] & SEGMENTATION:
@@ -71,38 +82,26 @@ def paint_views(
 
 
 @inlined
-def _see(
-    assets: AssetTable,
-    instances: InstanceTable,
-    lanes: LaneTable,
-    views: ViewTable,
-    view: int,
-    scratch: Scratch,
-    backdrops: Backdrops,
-    offsets: I64,
-    arena: U8,
-) -> np.int64:
-    """Fill the visibility buffer of a view; where the backdrop begins that shows what is in no record, or NOWHERE."""
-    lane = views.lane[view]
-    first_row, last_row = lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]
-    found, slot = find_backdrop(instances, lanes, views, view, backdrops)
-    if found != FOUND:
+def _begin(
+    views: ViewTable, view: int, found: int, slot: np.uint64, now: int, scratch: Scratch, backdrops: Backdrops
+) -> None:
+    """Have the visibility buffer show what is behind all that is drawn now: a backdrop, or nothing."""
+    width, height = views.width[view], views.height[view]
+    if found == NONE or now == BACKDROP:
         scratch.laid[0] = NO_BACKDROP
+        clear(views, view, scratch.nearness, scratch.owner)
+    else:
+        lay_behind(backdrops, slot, width, height, scratch.laid, scratch.nearness, scratch.owner)
+
+
+@inlined
+def _rows_of(lanes: LaneTable, lane: int, found: int, now: int) -> tuple[int, int]:
+    """Which instance rows are drawn now: those that stand still, the others, or all."""
+    first, last = lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]
+    still = first + lanes.still_rows[lane]
     if found == NONE:
-        clear(views, view, scratch.nearness, scratch.owner)
-        rasterise(assets, instances, first_row, last_row, views, view, scratch)
-        return NOWHERE
-    still = first_row + lanes.still_rows[lane]
-    behind = np.int64(first_behind(backdrops, slot))
-    if found == NEW:
-        clear(views, view, scratch.nearness, scratch.owner)
-        rasterise(assets, instances, first_row, still, views, view, scratch)
-        _paint_colors(assets, instances, views, view, scratch, backdrops, behind, True, offsets, arena)
-        keep_nearness(scratch.nearness, views.width[view], views.height[view], backdrops, slot)
-    lay_behind(backdrops, slot, views.width[view], views.height[view], scratch.laid, scratch.nearness, scratch.owner)
-    rasterise(assets, instances, still, last_row, views, view, scratch)
-    scratch.laid[1], scratch.laid[2] = scratch.touched[0], max(scratch.touched[0], scratch.touched[1])
-    return behind
+        return first, last
+    return (first, still) if now == BACKDROP else (still, last)
 
 
 @called
@@ -114,12 +113,12 @@ def _paint_colors(
     scratch: Scratch,
     backdrops: Backdrops,
     behind: int,
-    as_backdrop: bool,
+    now: int,
     offsets: I64,
     arena: U8,
 ) -> None:
-    """The colours of a view, to where they were asked for or, `as_backdrop`, into what begins at `behind`."""
-    width = np.uint64(views.width[view])
+    """The colours of a view, to where they were asked for; those of a backdrop into what begins at `behind`."""
+    width, as_backdrop = np.uint64(views.width[view]), now == BACKDROP
     untouched = behind >= 0 and not as_backdrop
     for y in range(views.height[view]):
         row_behind = behind + y * np.int64(padded(width))

@@ -20,7 +20,8 @@ READERS = {
     spec.name: ActionReader(spec, None)
     for spec in (Spec("move", "float32", (2,), "", -1, 1), Spec("press", "int64", (), "", 0, 9))
 }
-PLAIN = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans() | st.text(max_size=20)
+TEXT = st.characters(codec="utf-8", exclude_characters="\0")  # with which NumPy, that packs it here, ends a text
+PLAIN = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans() | st.text(TEXT, max_size=20)
 
 
 @given(
