@@ -15,6 +15,7 @@ from worldloom.client.errors import (
     LostConnection,
     NoSharedMemory,
     ServerError,
+    VersionMismatch,
 )
 from worldloom.client.vector_env import VectorEnv
 
@@ -27,5 +28,6 @@ __all__ = [
     "NoSharedMemory",
     "ServerError",
     "VectorEnv",
+    "VersionMismatch",
     "make_dm_env",
 ]

@@ -4,6 +4,7 @@ ClientError
 ├── ServerError          the server refused a request; nothing has changed there
 ├── LostConnection       the server, or the way to it, is gone
 │   └── CannotConnect    it was not there to begin with
+├── VersionMismatch      the server is no worldloom, or one that this client may misunderstand
 ├── BadReply             the server said what cannot be understood
 ├── BadAction            actions that the spaces do not contain; nothing was sent. Also a ValueError
 └── NoSharedMemory       shared memory was asked for by name and cannot be had
@@ -36,6 +37,10 @@ class LostConnection(ClientError):  # noqa: N818  # says it better than LostConn
 
 class CannotConnect(LostConnection):
     """There is no server, or none that would speak with us."""
+
+
+class VersionMismatch(ClientError):  # noqa: N818
+    """The server is no worldloom, or one that this client may misunderstand."""
 
 
 class BadReply(ClientError):  # noqa: N818

@@ -26,6 +26,10 @@ _WRONG_SECURITY = ("ssl", "tls", "handshake", "certificate")
 class Link(Protocol):
     """A stream to a server."""
 
+    @property
+    def address(self) -> Address | str:
+        """Where the server is."""
+
     def send(self, request: bytes) -> None:
         """Send a request. Its reply comes with `receive`, after those of earlier ones."""
 
@@ -67,6 +71,8 @@ def is_on_this_machine(address: str) -> bool:
 
 class LocalLink:
     """An engine in this process, which works while its client waits."""
+
+    address = LOCAL
 
     def __init__(self, renderer: str) -> None:
         # Imported here: clients of servers elsewhere need neither kernels nor a renderer.
@@ -162,7 +168,9 @@ class GrpcLink:
                 return LostConnection(f"lost the server at {self.address}: {details}; reconnect when it is back")
             return CannotConnect(self._why_not(details))
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return CannotConnect(f"the server at {self.address} does not speak dm_env_rpc: {details}")
+            return CannotConnect(
+                f"the server at {self.address} does not speak dm_env_rpc ({details}): expected a `worldloom serve`"
+            )
         hint = "; say token=TEXT" if code is grpc.StatusCode.UNAUTHENTICATED else ""
         return ServerError(code.value[0], f"the server at {self.address} says: {details}{hint}")
 

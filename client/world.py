@@ -5,12 +5,12 @@ from contextlib import suppress
 from typing import Any
 
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
-from dm_env_rpc.v1 import message_utils, tensor_utils
-from dm_env_rpc.v1.extensions import properties_pb2
+from dm_env_rpc.v1 import message_utils
 
-from worldloom.client.errors import BadReply
-from worldloom.client.links import Link
+from worldloom.client.links import LOCAL, Link
+from worldloom.client.properties import read_answer, write_question
 from worldloom.client.requests import pack_settings
+from worldloom.client.versions import check_version
 from worldloom.client.wire import parse_reply
 
 _FAREWELL_S = 2.0
@@ -33,6 +33,8 @@ class World:
         self._waiting = 0
         """Replies that were not taken yet."""
         try:
+            if link.address != LOCAL:
+                check_version(self.read, link.address)
             self.name = self.send(rpc.CreateWorldRequest(settings=pack_settings(settings))).world_name
         except BaseException:
             self.close()
@@ -79,14 +81,8 @@ class World:
 
     def read(self, key: str) -> Any:
         """A property of the server or of this world."""
-        asked = properties_pb2.PropertyRequest(read_property=properties_pb2.ReadPropertyRequest(key=key))
-        request = rpc.EnvironmentRequest()
-        request.extension.Pack(asked)
-        self.post(request.SerializeToString())
-        response = properties_pb2.PropertyResponse()
-        if not parse_reply(self.take(), "extension").extension.Unpack(response):
-            raise BadReply(f"no property in the answer to a question for {key!r}: expected a PropertyResponse")
-        return tensor_utils.unpack_tensor(response.read_property.value)
+        self.post(write_question(key))
+        return read_answer(self.take(), key)
 
     def close(self) -> None:
         """Leave and destroy the world and end the link. Whatever goes wrong with that is nobody's concern any more."""

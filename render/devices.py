@@ -91,8 +91,12 @@ def probe(device: Device, timeout_s: float = PROBE_TIMEOUT_S) -> Device:
             device, problem=lines[-1].partition(": ")[2] or lines[-1] if lines else "its driver gave no reason"
         )
     name = str(json.loads(done.stdout.strip().splitlines()[-1]))
-    software = device.is_software or any(known in name.lower() for known in _SOFTWARE_NAMES)
-    return Device(device.index, software, device.file, name)
+    return Device(device.index, device.is_software or is_software(name), device.file, name)
+
+
+def is_software(name: str) -> bool:
+    """Whether a driver that names itself so draws on the processor."""
+    return any(known in name.lower() for known in _SOFTWARE_NAMES)
 
 
 def missing_parts() -> list[str]:
@@ -110,11 +114,11 @@ def missing_parts() -> list[str]:
 
 
 def explain_missing() -> str:
-    """One or two sentences: what is missing and the command that installs it."""
+    """One or two sentences: what is missing and the command that installs it on Debian and Ubuntu."""
     missing = missing_parts()
     if not missing:
         return "Nothing is known to be missing: `worldloom doctor` tries every device."
-    return f"Missing: {'; '.join(missing)}. Install with: {INSTALL_COMMAND}"
+    return f"Missing: {'; '.join(missing)}. To install it: `{INSTALL_COMMAND}`."
 
 
 def _with(device: Device, problem: str) -> Device:

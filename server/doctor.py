@@ -130,7 +130,8 @@ def _renderer_lines(findings: Findings) -> list[str]:
     if not findings.can_draw:
         lines.append("Nothing can draw on this machine.")
     elif findings.choice.name == "cpu" and findings.usable_devices:
-        lines.append(f"To draw with OpenGL instead: worldloom demo --renderer gl --device {findings.usable_devices[0]}")
+        first = findings.usable_devices[0]
+        lines.append(f"To draw with OpenGL instead: worldloom serve --renderer gl --device {first}")
     return lines
 
 

@@ -71,5 +71,6 @@ class GLContext:
 def _why_no_context(device: int | None, error: Exception) -> str:
     which = "an OpenGL context" if device is None else f"an OpenGL context on device {device}"
     return (
-        f"cannot make {which}: {error}. {explain_missing()} Or use the cpu renderer, which needs no graphics libraries."
+        f"cannot make {which}: {error}. {explain_missing()} Or take the cpu renderer (--renderer cpu): it needs none "
+        "of that."
     )

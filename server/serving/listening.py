@@ -91,7 +91,8 @@ def _check_port(address: TcpAddress, family: socket.AddressFamily, number: str) 
             probe.listen()
     except OSError as error:
         hint = {
-            errno.EADDRINUSE: "stop whoever listens there, or take another port; port 0 picks a free one",
+            errno.EADDRINUSE: "another server may be running there: stop it, or take another port with --listen; port "
+            "0 picks a free one",
             errno.EACCES: "ports below 1024 are for the system; take a higher one",
             errno.EADDRNOTAVAIL: "this machine has no such address",
         }.get(error.errno or 0, "take another address")

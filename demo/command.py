@@ -1,0 +1,109 @@
+"""`worldloom demo`: a server and real clients in one go, what they reached together, and pictures of it."""
+
+import argparse
+import math
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
+from worldloom.server.limits import Limits
+from worldloom.server.serving.config import OPTIONS, ServeConfig
+
+MOST_LANES, MOST_STREAMS, LEAST_SIZE, MOST_SIZE, MOST_FRAMES, MOST_SECONDS = 16_384, 64, 8, 512, 250, 3600.0
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `worldloom demo`."""
+    renderer = next(option for option in OPTIONS if option.name == "renderer")
+    parser.add_argument("--renderer", choices=renderer.choices, default=renderer.default, help="what draws")
+    parser.add_argument("--device", type=int, metavar="N", help="the graphics device to draw on, as doctor lists them")
+    parser.add_argument(
+        "--lanes", type=_whole(1, MOST_LANES), default=256, metavar="N", help="worlds in each family's vector world"
+    )
+    parser.add_argument(
+        "--streams", type=_whole(1, MOST_STREAMS), default=8, metavar="N", help="single streams of each family"
+    )
+    parser.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="how long to step in all")
+    parser.add_argument(
+        "--size", type=_whole(LEAST_SIZE, MOST_SIZE), default=64, metavar="PIXELS", help="width and height of a picture"
+    )
+    parser.add_argument("--frames", type=_whole(1, MOST_FRAMES), default=40, metavar="N", help="frames of the film")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/demo.png"),
+        metavar="FILE",
+        help="the sheet to write; the film goes beside",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, step, say how fast it went, and save pictures."""
+    if args.out.suffix.lower() != ".png":
+        raise ValueError(f"--out {args.out}: expected a name that ends in .png")
+    film = args.out.with_suffix(".gif")
+    _check_size(args.lanes, args.size)
+    for path in (args.out, film):
+        _make_writable(path)
+    ServeConfig(renderer=args.renderer, device=args.device)  # what cannot be is told before a server is started
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # as Ctrl-C does, it leaves no server
+    try:
+        # Imported here: gRPC takes a while to load, and a wrong option is told at once.
+        from worldloom.demo.showing import show
+
+        show(args, film)
+    except KeyboardInterrupt:
+        start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
+        print(f"{start}stopped, and the server with it", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return EXIT_OK
+
+
+def _check_size(lanes: int, size: int) -> None:
+    step_bytes, most_bytes = lanes * size * size * 3, Limits().max_reply_bytes // 2
+    if step_bytes > most_bytes:
+        raise ValueError(
+            f"--lanes {lanes} of --size {size} are {step_bytes:,} bytes of pictures in a step: "
+            f"expected at most {most_bytes:,}; take fewer, or smaller ones"
+        )
+
+
+def _make_writable(path: Path) -> None:
+    """Make the folder, and find out before anything is drawn whether the picture can be saved."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        was_there = path.exists()
+        with path.open("ab"):
+            pass
+        if not was_there:
+            path.unlink()
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror} ({error.filename})") from error
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, got {text!r}")
+        return number
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, at most {MOST_SECONDS:.0f}, got {text!r}")
+    return number
