@@ -4,10 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SDK := .venv-cogment/.installed
+PEERS := .venv-peers/.installed
+FAMILIES ?= maze catch cartpole
+TEST_WORKERS ?= 2
 LINKS := build/typing/worldloom
 ROOMS := $(patsubst %/py.typed,%,$(wildcard */py.typed))
 
-.PHONY: help setup demo test check bench docs protos cogment-sdk clean gl links
+.PHONY: help setup demo test check bench ablation bench-peers docs protos cogment-sdk clean gl links
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +21,7 @@ demo: $(INSTALLED) ## see it work
 	@$(BIN)/worldloom demo
 
 test: setup $(SDK) ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 check: $(INSTALLED) links ## formatting, lint, types, and which room imports which
 	$(BIN)/ruff format --check
@@ -29,6 +32,12 @@ check: $(INSTALLED) links ## formatting, lint, types, and which room imports whi
 bench: setup ## run the benchmarks
 	@$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only
 
+ablation: setup ## what each thing brings, from a naive server to ours; writes docs/ablation.md
+	@GRPC_VERBOSITY=NONE $(BIN)/python -m worldloom.bench.ablation --family $(FAMILIES) --json out/ablation.json --page docs/ablation.md
+
+bench-peers: setup $(PEERS) ## other ways to get pixels, beside worldloom; writes docs/peers.md
+	@$(BIN)/python -m worldloom.bench.peers --json out/peers --page docs/peers.md
+
 docs: $(INSTALLED) ## write docs/worlds.md and its pictures anew
 	@$(BIN)/python -m scripts.worlds_page
 
@@ -38,7 +47,7 @@ protos: $(INSTALLED) ## write the Python code of protos/**/*.proto anew
 cogment-sdk: $(SDK) ## make .venv-cogment with the Cogment SDK that tests play trials with, where missing
 
 clean: ## remove all that was made here, environments included
-	rm -rf .venv .venv-cogment build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-cogment .venv-peers build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml scripts/setup-venv.sh
@@ -47,6 +56,10 @@ $(INSTALLED): pyproject.toml scripts/setup-venv.sh
 
 $(SDK): scripts/setup-cogment-sdk.sh protos/worldloom/trials.proto | $(INSTALLED)
 	@scripts/setup-cogment-sdk.sh
+	@touch $@
+
+$(PEERS): scripts/setup-peers.sh | $(INSTALLED)
+	@scripts/setup-peers.sh
 	@touch $@
 
 gl: $(INSTALLED)

@@ -17,7 +17,7 @@ from worldloom.kernels.scratch import make_scratch
 from worldloom.kernels.tables import I64, U8, ViewTable
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
-from worldloom.render.renderer import compile_kernels
+from worldloom.render.renderer import Mark, compile_kernels, unmarked
 from worldloom.render.scene import Scene
 
 _WORTH_A_THREAD_PIXELS = 4096
@@ -45,8 +45,11 @@ class CPURenderer:
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-paint")
         compile_kernels(self)
 
-    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
-        """Paint every asked output of every view at its byte offset of the arena."""
+    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, mark: Mark = unmarked) -> None:
+        """Paint every asked output of every view at its byte offset of the arena.
+
+        It is all one stage: the kernel culls, draws and writes view by view, and has no clock.
+        """
         check_draw(scene, views, arena, offsets)
         if not len(views.lane):
             return

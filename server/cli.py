@@ -10,7 +10,9 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, cast
 
 EXIT_OK, EXIT_FAILURE, EXIT_INTERRUPTED = 0, 1, 130
@@ -27,7 +29,10 @@ COMMANDS = {
     "serve": Command("worldloom.server.serve_command", "serve worlds to dm_env_rpc clients"),
     "worlds": Command("worldloom.server.worlds_command", "list the families of worlds"),
     "describe": Command("worldloom.server.describe_command", "say all about a family of worlds"),
-    "demo": Command("worldloom.server.demo", "draw many worlds at once, measure it, and save a picture of them"),
+    "demo": Command(
+        "worldloom.demo.command", "run a server and clients of every family, measure them, and save pictures"
+    ),
+    "profile": Command("worldloom.profiler.command", "measure what pixels cost here, or what a running server does"),
     "doctor": Command("worldloom.server.doctor", "say which renderer this machine gets, why, and what to install"),
 }
 
@@ -52,9 +57,21 @@ class CommandModule(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        return _run(argv)
+        with _plain_warnings():
+            return _run(argv)
     except KeyboardInterrupt:  # wherever it comes: loading a command takes a second too
         return EXIT_INTERRUPTED
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings as one line for people, without the line of code that they came from."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"worldloom: {_one_line(message)}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -114,5 +131,5 @@ def _load(name: str) -> CommandModule:
     return cast(CommandModule, importlib.import_module(COMMANDS[name].module))
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception | str) -> str:
     return " ".join(str(error).split()) or type(error).__name__

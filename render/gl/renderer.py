@@ -11,6 +11,7 @@ from typing import Self
 from worldloom.kernels.tables import I32, I64, U8, ViewTable
 from worldloom.kernels.visible import BOTH_SIDES, COMMAND_WORDS, MIRRORED_FRONT_ONLY
 from worldloom.render.check import check_draw
+from worldloom.render.devices import is_software
 from worldloom.render.gl import raw
 from worldloom.render.gl.context import GLContext
 from worldloom.render.gl.library import GpuLibrary
@@ -19,7 +20,7 @@ from worldloom.render.gl.prepare import PageBuffers, Preparer, Tables
 from worldloom.render.gl.programs import compile_program
 from worldloom.render.gl.readback import Readback
 from worldloom.render.gl.targets import Target, TargetCache
-from worldloom.render.renderer import compile_kernels
+from worldloom.render.renderer import Mark, compile_kernels, unmarked
 from worldloom.render.scene import Scene
 
 _PAGES_IN_FLIGHT = 2
@@ -48,7 +49,8 @@ class GLRenderer:
         self._targets = TargetCache(gl)
         self._library: GpuLibrary | None = None
         self._preparer = Preparer()
-        self._flights = [(PageBuffers(gl), Readback(gl)) for _ in range(_PAGES_IN_FLIGHT)]
+        on_processor = is_software(self._context.device)
+        self._flights = [(PageBuffers(gl), Readback(gl, on_processor)) for _ in range(_PAGES_IN_FLIGHT)]
         # Depth runs from 1 (near) to 0 (far). Shaders turn pictures upside down, which turns triangles around; letting
         # the clip origin do it would also give edges through pixel centres to the wrong side.
         gl.ClipControl(raw.LOWER_LEFT, raw.ZERO_TO_ONE)
@@ -63,7 +65,7 @@ class GLRenderer:
         """What draws, as its driver names it."""
         return self._context.device
 
-    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> None:
+    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, mark: Mark = unmarked) -> None:
         """Paint every output that the views ask for into the arena, each at its offset."""
         self._context.enter()
         check_draw(scene, views, arena, offsets)
@@ -74,13 +76,15 @@ class GLRenderer:
             turn = 0
             for page in plan_pages(views, self._targets.layers_per_page):
                 buffers, readback = self._flights[turn]
-                readback.finish(views, offsets, arena)
+                readback.finish(views, offsets, arena, mark)
                 target = self._targets.get(page.group, page.views.size)
-                self._issue(page, target, buffers, self._preparer.fill(tables, page.views, buffers))
-                readback.start(page, target)
+                segments = self._preparer.fill(tables, page.views, buffers)
+                mark("cull")
+                self._issue(page, target, buffers, segments)
+                readback.start(page, target, mark)
                 turn = (turn + 1) % _PAGES_IN_FLIGHT
             for step in range(_PAGES_IN_FLIGHT):
-                self._flights[(turn + step) % _PAGES_IN_FLIGHT][1].finish(views, offsets, arena)
+                self._flights[(turn + step) % _PAGES_IN_FLIGHT][1].finish(views, offsets, arena, mark)
             self._gl.check("drawing")
         except BaseException:
             for _, readback in self._flights:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter
 
 from worldloom.kernels.tables import OUTPUTS
 
-STAGES = ("take", "simulate", "plan", "draw", "fill", "send")
-"""Where the time of a tick goes. `take` reads the requests, `send` hands the replies over."""
+STAGES = ("wait", "decode", "simulate", "plan", "cull", "draw", "readback", "unpack", "fill", "send")
+"""Where the time of the engine's thread goes, in the order of a tick. docs/profiling.md says what is in each."""
 
 
 @dataclass
@@ -31,30 +30,12 @@ class Counters:
     lane_steps: int = 0
     draws: int = 0
     """Calls of the renderer."""
+    views: int = 0
+    """Drawn in these, each in all outputs that were asked of it."""
     frames: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTPUTS, 0))
     """Pictures drawn, by output."""
-    stage_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
-    """Seconds spent in each stage of a tick."""
 
     @property
     def mean_batch(self) -> float:
         """Steps in a tick, on average."""
         return self.steps / self.ticks if self.ticks else 0.0
-
-
-class Stopwatch:
-    """Adds the time since its last mark to a stage."""
-
-    def __init__(self, stage_s: dict[str, float]) -> None:
-        self._stage_s = stage_s
-        self._since_s = perf_counter()
-
-    def restart(self) -> None:
-        """Forget what has passed."""
-        self._since_s = perf_counter()
-
-    def mark(self, stage: str) -> None:
-        """This stage ends now."""
-        now_s = perf_counter()
-        self._stage_s[stage] += now_s - self._since_s
-        self._since_s = now_s

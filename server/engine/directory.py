@@ -1,5 +1,6 @@
 """The worlds of a server by name, their pools and agents, and the limits on all of them. Engine thread only."""
 
+import errno
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -29,6 +30,10 @@ WORLD_SETTINGS = (
 _EMPTY_POOLS_KEPT = 8
 """Pools without lanes that are kept for the next world of their kind."""
 WAS_DESTROYED = "it was destroyed"
+_WAYS_TO_MEMORY = dict.fromkeys(
+    (errno.EMFILE, errno.ENFILE), "raise the server's limit of open files (ulimit -n, LimitNOFILE= of systemd)"
+)
+"""What helps when shared memory cannot be had, by error."""
 
 PoolKey: TypeAlias = tuple[type[Family], tuple[tuple[str, Value], ...]]
 
@@ -198,7 +203,8 @@ class Directory:
                 segment = Segment(wanted)
             except OSError as error:
                 raise ResourceExhausted(
-                    f"{new_bytes} bytes of shared memory cannot be had: {error.strerror}; go without 'shm'"
+                    f"{new_bytes} bytes of shared memory cannot be had on the server's machine: {error.strerror}; go "
+                    f"without 'shm', or {_WAYS_TO_MEMORY.get(error.errno or 0, 'give the server more memory')}"
                 ) from error
         self.unshare(agent)
         agent.segment = segment

@@ -4,7 +4,7 @@ import numpy as np
 
 from worldloom.kernels.tables import OUTPUTS
 from worldloom.render.memory import MEMORY
-from worldloom.render.renderer import Renderer
+from worldloom.render.renderer import Mark, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.counters import Counters
 from worldloom.server.engine.plan import Group, join_views, refuse
@@ -16,10 +16,11 @@ log = Log("engine")
 class Easel:
     """A renderer, and what it draws."""
 
-    def __init__(self, renderer: Renderer, scene: Scene, counters: Counters) -> None:
+    def __init__(self, renderer: Renderer, scene: Scene, counters: Counters, mark: Mark) -> None:
         self.renderer = renderer
         self.scene = scene
         self.counters = counters
+        self._mark = mark
 
     def draw(self, groups: list[Group]) -> list[Group]:
         """Paint what was asked for. Groups that cannot be drawn are refused; the others come back."""
@@ -43,7 +44,8 @@ class Easel:
         if joined is None:
             return
         views, offsets = joined
-        self.renderer.draw(self.scene, views, MEMORY, offsets)
+        self.renderer.draw(self.scene, views, MEMORY, offsets, self._mark)
         self.counters.draws += 1
+        self.counters.views += len(views.lane)
         for bit, output in enumerate(OUTPUTS):
             self.counters.frames[output] += int(np.count_nonzero(views.outputs & (1 << bit)))

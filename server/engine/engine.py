@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from worldloom.render.renderer import Renderer, compile_kernels
-from worldloom.server.engine.counters import Counters, Stopwatch
+from worldloom.server.engine.counters import Counters
 from worldloom.server.engine.directory import WAS_DESTROYED, Directory
 from worldloom.server.engine.draw import Easel
 from worldloom.server.engine.fill import fill
 from worldloom.server.engine.offer import LayOut, Wardrobe
 from worldloom.server.engine.plan import plan
 from worldloom.server.engine.simulate import simulate
+from worldloom.server.engine.stopwatch import NoStopwatch, Stopwatch
 from worldloom.server.engine.warm_up import warm_up
 from worldloom.server.engine.world import AS_LAST, Agent, Step, World, WorldReset
 from worldloom.server.errors import Internal, NotFound, Refusal, Unavailable
@@ -39,9 +40,10 @@ SHUTTING_DOWN = "the server is shutting down: connect to another, or again later
 class Engine:
     """Worlds, agents and a renderer behind an inbox. Only start, post, drain and stop are for other threads."""
 
-    def __init__(self, make_renderer: Callable[[], Renderer], limits: Limits) -> None:
+    def __init__(self, make_renderer: Callable[[], Renderer], limits: Limits, timers: bool = True) -> None:
         self.limits = limits
         self.counters = Counters()
+        self.watch = Stopwatch(self.counters) if timers else NoStopwatch()
         self.directory = Directory(limits, time.monotonic)
         self.is_draining = False
         self.has_failed = False
@@ -51,7 +53,6 @@ class Engine:
         self._outgoing: Batch = []
         self._touched: dict[World, None] = {}
         self._wardrobes: dict[LayOut, Wardrobe] = {}
-        self._watch = Stopwatch(self.counters.stage_s)
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
 
@@ -136,7 +137,8 @@ class Engine:
         """Make the renderer, on the thread that will tick, and compile what it needs."""
         renderer = self._make_renderer()
         compile_kernels(renderer)
-        self.easel = Easel(renderer, self.directory.scene, self.counters)
+        self.easel = Easel(renderer, self.directory.scene, self.counters, self.watch.mark)
+        self.watch.restart()
 
     def close(self) -> None:
         """Close the renderer, on the same thread."""
@@ -144,16 +146,16 @@ class Engine:
 
     def tick(self, calls: list[Call]) -> Batch:
         """Make these calls, then step and draw all that is ready. The replies come back."""
-        watch = self._watch
-        watch.restart()
+        watch = self.watch
+        watch.begin()
         for call in calls:
             _make(call)
-        watch.mark("take")
+        watch.mark("decode")
         ready, resetting = self._admit()
         steps = [step for world in resetting for step in _cut(world)]
         steps += simulate(ready)
+        watch.mark("simulate")
         if steps:
-            watch.mark("simulate")
             groups = plan(steps, self.directory.scene)
             watch.mark("plan")
             groups = self.easel.draw(groups)
@@ -204,6 +206,7 @@ class Engine:
         try:
             self.open()
             warm_up(self.easel.renderer)
+            self.watch.restart()
         except BaseException as error:
             started.put(error)
             return
@@ -213,7 +216,7 @@ class Engine:
                 replies = self.tick(calls)
                 if replies:
                     wake(replies)
-                    self._watch.mark("send")
+                    self.watch.mark("send")
                 del replies  # slots are free when nobody holds them, and we might wait here for long
                 self._reap()
         except BaseException:

@@ -22,8 +22,8 @@ _ENOUGH_TICKS = 4
 class InProcess:
     """A server for one client in the same thread. The thread that makes it is the one that must use it."""
 
-    def __init__(self, renderer: str = "auto") -> None:
-        self._engine = Engine(functools.partial(make_renderer, renderer), _NO_LIMITS)
+    def __init__(self, renderer: str = "auto", timers: bool = True) -> None:
+        self._engine = Engine(functools.partial(make_renderer, renderer), _NO_LIMITS, timers)
         self._engine.open()
         self._session = Session(self._engine, "local", None)
         self._engine.tick([self._session.open])

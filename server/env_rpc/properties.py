@@ -19,6 +19,7 @@ from worldloom.worlds.registry import FamilyError, find_family, known_families
 from worldloom.worlds.settings import Setting
 
 T = TypeVar("T")
+_NOTHING = np.empty((0, 5))
 
 _SETTING_DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 _LIGHTS = {
@@ -36,7 +37,7 @@ _LIGHTS = {
 
 def make_properties(engine: Engine, agent: Agent | None) -> list[Property]:
     """The properties that a stream can see; `agent` is who it is in a world, if it has joined one."""
-    found = [*_server(engine), *_limits(engine), *_families(), *_counters(engine)]
+    found = [*_server(engine), *_limits(engine), *_families(), *_counters(engine), *_timers(engine)]
     if agent is not None and not agent.world.is_gone:
         found += [*_world(engine, agent), *_cameras(agent), *_shared_memory(agent)]
     return found
@@ -104,6 +105,7 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield count("steps", "Steps answered.", lambda: counters.steps)
     yield count("lane_steps", "Lanes in those steps.", lambda: counters.lane_steps)
     yield count("draws", "Calls of the renderer.", lambda: counters.draws)
+    yield count("views", "Views drawn in these calls.", lambda: counters.views)
     yield Property("counters.mean_batch", "Steps in a tick on average.", "float64", lambda: counters.mean_batch)
     for output in OUTPUTS:
         yield count(f"frames.{output}", f"Pictures of {output} drawn.", partial(counters.frames.__getitem__, output))
@@ -112,8 +114,39 @@ def _counters(engine: Engine) -> Iterator[Property]:
             f"counters.stage_s.{stage}",
             f"Seconds spent in stage {stage} of the ticks.",
             "float64",
-            partial(counters.stage_s.__getitem__, stage),
+            partial(_seconds, engine, stage),
         )
+
+
+def _seconds(engine: Engine, stage: str) -> float:
+    return engine.watch.stage_s[stage]
+
+
+def _timers(engine: Engine) -> Iterator[Property]:
+    watch = engine.watch
+    yield Property("timers.is_on", "Whether stages are measured: what --timers says.", "bool", _always(watch.is_on))
+    yield Property("timers.stages", "The names of the stages, with spaces between.", "str", _always(" ".join(STAGES)))
+    yield Property(
+        "timers.stage_s",
+        "Seconds spent in each of them, all at one moment.",
+        "float64",
+        lambda: list(watch.stage_s.values()),
+        shape=(len(STAGES),),
+    )
+    yield Property(
+        "timers.spans",
+        "The last stages: which, counted from 0, and the seconds of the monotonic clock when it began and ended.",
+        "float64",
+        lambda: [(STAGES.index(stage), start_s, end_s) for stage, start_s, end_s in watch.spans()] or _NOTHING[:, :3],
+        shape=(-1, 3),
+    )
+    yield Property(
+        "timers.ticks",
+        "The last ticks that answered steps: seconds of that clock when it began and ended; steps, lanes, views.",
+        "float64",
+        lambda: watch.ticks() or _NOTHING,
+        shape=(-1, 5),
+    )
 
 
 def _world(engine: Engine, agent: Agent) -> Iterator[Property]:

@@ -38,6 +38,8 @@ class ServeConfig:
     """File that holds a token: only clients that send `authorization: Bearer TOKEN` get in."""
     limits: Limits = field(default_factory=Limits)
     """How much of everything it gives away; each is an option of its own."""
+    timers: bool = True
+    """Measure how long each stage of a tick takes, for `worldloom profile --attach` and whoever reads the counters."""
     log_level: LogLevel = "info"
     """Least weight of what is logged."""
     log_format: LogFormat = "text"

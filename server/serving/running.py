@@ -52,7 +52,7 @@ def serve(config: ServeConfig) -> None:
     settings = _read_trials(config)
     for address in config.addresses:
         check_free(address)  # before kernels are compiled, which takes a while
-    engine = Engine(functools.partial(_make_renderer, config), config.limits)
+    engine = Engine(functools.partial(_make_renderer, config), config.limits, config.timers)
     streams = Streams(engine.post, functools.partial(Session, engine), config.limits)
     engine.start(streams.wake, failed=functools.partial(signal.raise_signal, signal.SIGTERM))
     gc.collect()

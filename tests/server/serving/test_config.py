@@ -67,8 +67,11 @@ EXAMPLES: dict[str, tuple[Any, list[str], str]] = {
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_flag_and_key_mean_the_same(option: Option, tmp_path: Path) -> None:
-    value, words, toml = (True, [], "true") if option.kind is bool else EXAMPLES.get(option.name, (7, ["7"], "7"))
-    given = [one for word in words for one in (f"--{option.name}", word)] or [f"--{option.name}"]
+    value, words, toml = EXAMPLES.get(option.name, (7, ["7"], "7"))
+    given = [one for word in words for one in (f"--{option.name}", word)]
+    if option.kind is bool:
+        value, toml = not option.default, str(not option.default).lower()
+        given = [f"--{'no-' if option.default else ''}{option.name}"]
     lines = [f"{option.name} = {toml}"]
     for name, file in TLS.items():  # none of these goes alone
         if option.name in TLS and name != option.name:

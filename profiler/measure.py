@@ -1,0 +1,161 @@
+"""One case measured: a client steps all lanes for a while, and the engine's stopwatch is read before and after."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+from gymnasium.vector.utils import batch_space
+
+from worldloom.client.links import Access
+from worldloom.client.spaces import action_space
+from worldloom.client.stream import Stream
+from worldloom.profiler.cases import Case
+from worldloom.server.engine.counters import STAGES
+from worldloom.server.engine.stopwatch import Span, Tick
+
+LEAST_STEPS = 3
+"""However long they take."""
+_WARM_UP_PART = 0.15
+"""Of the time that is measured: memory grows and caches fill before."""
+_KINDS_OF_ACTIONS = 8
+_KEPT = 128
+"""Of the ticks and of the client's steps, the last ones, for the timeline."""
+_TIMEOUT_S = 120.0
+_TRANSPORTS: dict[str, Any] = {"local": "auto", "shm": "shm", "unix": "grpc", "tcp": "grpc"}
+"""What the client calls them."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one case took."""
+
+    case: Case
+    device: str
+    """What drew, in words."""
+    steps: int
+    """Of all lanes together."""
+    seconds: float
+    """That they took."""
+    step_ms: tuple[float, float]
+    """What half of the steps, and what nineteen in twenty, did not exceed."""
+    wall_s: float
+    """Between the two looks at the engine's stopwatch, by the client's clock."""
+    stage_s: Mapping[str, float]
+    """What the engine's stages took of that."""
+    spans: tuple[Span, ...] = field(default=(), repr=False)
+    """The engine's last stages."""
+    ticks: tuple[Tick, ...] = field(default=(), repr=False)
+    client_steps: tuple[tuple[float, float], ...] = field(default=(), repr=False)
+    """When the client's last steps began and ended, by the same clock."""
+
+    @property
+    def frames_per_s(self) -> float:
+        """A frame is one lane's step with all outputs that were asked for."""
+        return self.steps * self.case.lanes / self.seconds
+
+    @property
+    def frame_us(self) -> float:
+        """Microseconds of a frame."""
+        return 1e6 / self.frames_per_s
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a usual step of all lanes: the median, which a machine that is busy now and then hardly moves."""
+        return self.step_ms[0] / 1e3
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The part of the time that each stage took."""
+        return {stage: seconds / self.wall_s for stage, seconds in self.stage_s.items()}
+
+    @property
+    def accounted(self) -> float:
+        """The part of the time that the stages are together."""
+        return sum(self.stage_s.values()) / self.wall_s
+
+
+def measure(case: Case, address: str, settings: Mapping[str, Any], seconds: float) -> Measured:
+    """Step a world of this case for so long. `address` is `local` or a server's."""
+    stream = Stream(
+        address,
+        [f"eye.{output}" for output in case.outputs],
+        world={"family": case.family, "lanes": case.lanes, "seed": 0, **settings},
+        joining={"width": case.width, "height": case.height},
+        transport=_TRANSPORTS[case.transport],
+        access=Access(),
+        renderer=case.renderer,
+        timeout_s=_TIMEOUT_S,
+    )
+    with closing(stream.world):
+        stream.begin(None)
+        stream.receive()
+        actions = _some_actions(stream, case.lanes)
+        _play(stream, actions, seconds * _WARM_UP_PART)
+        _stage_s(stream)  # the first question takes longer than others
+        # The stopwatch is read at the beginning of the tick that takes the question.
+        from_s, before = time.perf_counter(), _stage_s(stream)
+        steps = _play(stream, actions, seconds)
+        until_s, after = time.perf_counter(), _stage_s(stream)
+        took_ms = [1e3 * (end - begin) for begin, end in steps]
+        cuts = quantiles(took_ms, n=20, method="inclusive")
+        spans, ticks = _timeline(stream, from_s, until_s)
+        return Measured(
+            case=case,
+            device=str(stream.world.read("server.device")),
+            steps=len(steps),
+            seconds=steps[-1][1] - steps[0][0],
+            step_ms=(cuts[9], cuts[18]),
+            wall_s=until_s - from_s,
+            stage_s=dict(zip(STAGES, (after - before).tolist(), strict=True)),
+            spans=spans,
+            ticks=ticks,
+            client_steps=tuple(steps[-_KEPT:]),
+        )
+
+
+def _some_actions(stream: Stream, lanes: int) -> list[dict[str, np.ndarray]]:
+    """Taken by lot beforehand, so that no time is spent on it; always the same ones."""
+    space: Any = batch_space(action_space(stream.actions.values(), lanes), lanes)
+    space.seed(0)
+    return [space.sample() for _ in range(_KINDS_OF_ACTIONS)]
+
+
+def _play(stream: Stream, actions: list[dict[str, np.ndarray]], seconds: float) -> list[tuple[float, float]]:
+    """Step for so long; when each step began and ended."""
+    now = time.perf_counter
+    steps: list[tuple[float, float]] = []
+    began_s = begin_s = now()
+    while begin_s - began_s < seconds or len(steps) < LEAST_STEPS:
+        stream.send(actions[len(steps) % _KINDS_OF_ACTIONS])
+        stream.receive()
+        end_s = now()
+        steps.append((begin_s, end_s))
+        begin_s = end_s
+    return steps
+
+
+def _stage_s(stream: Stream) -> np.ndarray:
+    return np.asarray(stream.world.read("timers.stage_s"))
+
+
+def _timeline(stream: Stream, from_s: float, until_s: float) -> tuple[tuple[Span, ...], tuple[Tick, ...]]:
+    """The engine's last stages and ticks within that time: all clocks of a machine are one."""
+    spans = read_spans(stream.world.read("timers.spans"))
+    ticks = read_ticks(stream.world.read("timers.ticks"))
+    kept = [tick for tick in ticks if from_s <= tick.start_s and tick.end_s <= until_s][-_KEPT:]
+    begin_s = kept[0].start_s if kept else until_s
+    return tuple(span for span in spans if begin_s <= span.start_s and span.end_s <= until_s), tuple(kept)
+
+
+def read_spans(rows: np.ndarray) -> list[Span]:
+    """The property `timers.spans`."""
+    return [Span(STAGES[int(stage)], start_s, end_s) for stage, start_s, end_s in rows.tolist()]
+
+
+def read_ticks(rows: np.ndarray) -> list[Tick]:
+    """The property `timers.ticks`."""
+    return [Tick(start_s, end_s, *map(int, sizes)) for start_s, end_s, *sizes in rows.tolist()]

@@ -1,0 +1,162 @@
+"""The report: one HTML file with everything in it."""
+
+import html
+from collections.abc import Iterable, Sequence
+
+from worldloom.profiler import charts
+from worldloom.profiler.findings import Findings, machine
+from worldloom.profiler.measure import Measured
+from worldloom.profiler.page import STAGE_TEXTS, STYLE
+from worldloom.profiler.pens import Panel, svg
+from worldloom.profiler.tables import short_time, stages_in_use
+
+
+def make_report(findings: Findings) -> str:
+    """The page."""
+    measured = findings.measured
+    fits = findings.fits
+    stages = stages_in_use(one.shares for one in measured)
+    timelines = charts.timeline_panels(measured)
+    body = [
+        _head(findings),
+        "<h2>Frames a second</h2>",
+        "<p>A frame is one lane's step with all outputs that were asked for: simulated, drawn, delivered.</p>",
+        _panels(charts.throughput_panels(measured)),
+        "<h2>Where the time goes</h2>",
+        "<p>The engine's time by stage, as a share of all time; at the right, the microseconds of a frame.</p>",
+        _legend(stages),
+        *_bars(measured),
+        "<h2>How cost grows</h2>",
+        "<p>Dots are the median step. Lines are the fit: a step takes a fixed time, so much for each lane, and so much "
+        "for each pixel of each lane.</p>",
+        _fit_table(findings),
+        _panels(charts.growth_panels(measured, fits)),
+    ]
+    if timelines:
+        body += [
+            "<h2>The last ticks</h2>",
+            "<p>Above the client's steps, below the engine's stages, in the colours from before. The file trace.json "
+            "has more of them: open it with Perfetto.</p>",
+            _legend(stages),
+            _panels(timelines),
+        ]
+    body += ["<h2>All configurations</h2>", _case_table(measured, stages), *_failed(findings)]
+    body += ["<h2>What the stages are</h2>", _stage_list(stages)]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>worldloom profile</title><style>{STYLE}</style></head>\n<body><main>\n"
+        + "\n".join(body)
+        + "\n</main></body></html>\n"
+    )
+
+
+def _head(findings: Findings) -> str:
+    best = max(findings.measured, key=lambda one: one.frames_per_s)
+    where = machine()
+    unfinished = "" if len(findings.measured) == findings.planned else f" of {findings.planned} planned"
+    given = dict.fromkeys(f"{name}={value}" for one in findings.settings.values() for name, value in one.items())
+    settings = ", ".join(given) or "defaults"
+    facts = (
+        (f"{best.frames_per_s:,.0f}", f"frames a second at most: {best.case.name}"),
+        (f"{len(findings.measured)}{unfinished}", f"configurations, {findings.seconds:g} s each"),
+        (f"{100 * min(one.accounted for one in findings.measured):.0f} %", "of the time is in some stage, at least"),
+    )
+    devices = dict.fromkeys(f"{one.case.renderer}: {one.device}" for one in findings.measured)
+    about = (
+        f"{where['processor']}, {where['cores']} cores, Python {where['python']}. "
+        f"{'; '.join(devices)}. Settings of the worlds: {settings}. {findings.when}."
+    )
+    shown = "".join(
+        f'<div class="fact"><b>{html.escape(number)}</b><span>{html.escape(text)}</span></div>'
+        for number, text in facts
+    )
+    title = "<h1>What rendering costs here</h1>"
+    return f'{title}\n<p class="soft">{html.escape(about)}</p>\n<div class="facts">{shown}</div>'
+
+
+def _panels(panels: Iterable[Panel]) -> str:
+    figures = (f"<figure><figcaption>{html.escape(panel.title)}</figcaption>{svg(panel)}</figure>" for panel in panels)
+    return f'<div class="panels">{"".join(figures)}</div>'
+
+
+def _legend(stages: Sequence[str]) -> str:
+    chips = "".join(f'<span><i style="background:var(--{stage})"></i>{stage}</span>' for stage in stages)
+    return f'<div class="legend">{chips}</div>'
+
+
+def _bars(measured: Sequence[Measured]) -> Iterable[str]:
+    """A bar for each case, under a heading for those that differ in lanes and size alone."""
+    groups: dict[tuple[str, ...], list[Measured]] = {}
+    for one in measured:
+        groups.setdefault(one.case.group(), []).append(one)
+    for group, members in groups.items():
+        rows = []
+        for one in members:
+            parts = "".join(_part(stage, 100 * share) for stage, share in one.shares.items() if share > 0)
+            label = html.escape(f"{one.case.lanes} lanes, {one.case.size}")
+            rows.append(
+                f'<span>{label}</span><div class="bar">{parts}</div><span class="number">{one.frame_us:,.1f} µs</span>'
+            )
+        yield f'<h3>{html.escape(", ".join(group))}</h3><div class="bars">{"".join(rows)}</div>'
+
+
+def _part(stage: str, percent: float) -> str:
+    return f'<i style="width:{percent:.2f}%;background:var(--{stage})" title="{stage} {percent:.1f} %"></i>'
+
+
+def _fit_table(findings: Findings) -> str:
+    if not findings.fits:
+        return '<p class="soft">Too few numbers of lanes or sizes for a fit: give --lanes and --size several.</p>'
+    heads = ("outputs", "renderer", "transport", "fixed", "a lane", "a pixel", "half within", "all within")
+    rows = [
+        (
+            *one.group,
+            *(short_time(value) for value in (one.fixed_s, one.lane_s, one.pixel_s)),
+            f"{100 * one.median_error:.0f} %",
+            f"{100 * one.largest_error:.0f} %",
+        )
+        for one in findings.fits
+    ]
+    return _table(("family", *heads), rows, words=4)
+
+
+def _case_table(measured: Sequence[Measured], stages: Sequence[str]) -> str:
+    heads = ["family", "outputs", "renderer", "transport", "size", "lanes", "frames/s", "µs", "ms a step", "95 %"]
+    rows = [
+        (
+            *one.case.group(),
+            one.case.size,
+            str(one.case.lanes),
+            f"{one.frames_per_s:,.0f}",
+            f"{one.frame_us:.1f}",
+            f"{one.step_ms[0]:.2f}",
+            f"{one.step_ms[1]:.2f}",
+            *(f"{100 * one.shares[stage]:.1f}" for stage in stages),
+        )
+        for one in measured
+    ]
+    return _table((*heads, *(f"{stage} %" for stage in stages)), rows, words=5)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """The first columns are words; of these, one that says the same everywhere only takes room, and is left out."""
+    same = [number for number in range(words) if len(rows) > 1 and len({row[number] for row in rows}) == 1]
+    heads, *rows = ([cell for number, cell in enumerate(row) if number not in same] for row in (heads, *rows))
+    words -= len(same)
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        kinds = [' class="words"' if number < words else "" for number in range(len(cells))]
+        return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+
+    lines = [f"<tr>{line(heads, 'th')}</tr>", *(f"<tr>{line(row, 'td')}</tr>" for row in rows)]
+    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
+
+
+def _failed(findings: Findings) -> Iterable[str]:
+    for case, problem in findings.failed:
+        yield f"<p>Not measured: {html.escape(case.name)}: {html.escape(problem)}</p>"
+
+
+def _stage_list(stages: Sequence[str]) -> str:
+    return f"<dl>{''.join(f'<dt>{stage}</dt><dd>{html.escape(STAGE_TEXTS[stage])}</dd>' for stage in stages)}</dl>"

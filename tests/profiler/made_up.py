@@ -1,0 +1,56 @@
+"""Measurements that nobody made: any number of cases, with ticks that follow the rules."""
+
+from hypothesis import strategies as st
+
+from worldloom.profiler.cases import TRANSPORTS, Case
+from worldloom.profiler.findings import Findings
+from worldloom.profiler.measure import Measured
+from worldloom.server.engine.counters import STAGES
+from worldloom.server.engine.stopwatch import Span, Tick
+
+TICKED = STAGES[1:]
+
+
+def make_measured(case: Case, step_s: float = 0.004, steps: int = 6) -> Measured:
+    """Steps of that length: half of each the engine waits, then all stages take equally long."""
+    spans, ticks, client_steps = [], [], []
+    for step in range(steps):
+        start_s = 1000.0 + step * step_s
+        middle_s = start_s + step_s / 2
+        spans.append(Span("wait", start_s, middle_s))
+        ends = [middle_s + step_s / 2 * (place + 1) / len(TICKED) for place in range(len(TICKED))]
+        spans += [Span(stage, begin, end) for stage, begin, end in zip(TICKED, [middle_s, *ends], ends, strict=False)]
+        ticks.append(Tick(middle_s, ends[-1], 1, case.lanes, case.lanes))
+        client_steps.append((start_s, ends[-1]))
+    wall_s = steps * step_s
+    return Measured(
+        case=case,
+        device="a <device> & more",
+        steps=steps,
+        seconds=wall_s,
+        step_ms=(1e3 * step_s, 1.2e3 * step_s),
+        wall_s=wall_s,
+        stage_s={"wait": wall_s / 2, **dict.fromkeys(TICKED, wall_s / 2 / len(TICKED))},
+        spans=tuple(spans),
+        ticks=tuple(ticks),
+        client_steps=tuple(client_steps),
+    )
+
+
+def make_findings(measured: list[Measured], planned: int | None = None) -> Findings:
+    settings = {one.case.family: {"size": 9} for one in measured}
+    return Findings(settings, 0.5, len(measured) if planned is None else planned, measured)
+
+
+CASES = st.builds(
+    Case,
+    family=st.sampled_from(["maze", "catch", "my-own_2"]),
+    lanes=st.integers(1, 65_536),
+    width=st.integers(1, 512),
+    height=st.integers(1, 512),
+    outputs=st.sampled_from([("rgb",), ("depth",), ("rgb", "gray", "depth", "segmentation")]),
+    renderer=st.sampled_from(["cpu", "gl"]),
+    transport=st.sampled_from(TRANSPORTS),
+)
+MEASURED = st.builds(make_measured, CASES, st.floats(1e-5, 10.0), st.integers(1, 4))
+SWEEPS = st.lists(MEASURED, min_size=1, max_size=6, unique_by=lambda one: one.case)
