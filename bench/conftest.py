@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from worldloom.bench.machine import processor
 from worldloom.bench.reporting import ROWS, Report
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
@@ -40,14 +41,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     write = terminalreporter.write_line
     write("")
-    write(f"{_processor()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}")
+    write(f"{processor()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}")
     write("| what | measured | target |")
     write("|---|---|---|")
     for row in ROWS:
         write(f"| {row.what} | {row.measured} | {row.target}{'' if row.met else ' **missed**'} |")
-
-
-def _processor() -> str:
-    with open("/proc/cpuinfo") as lines:
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

@@ -34,9 +34,14 @@ def worldloom_process(*flags: str) -> contextlib.AbstractContextManager[str]:
     return server_process("-c", command, "serve", *_FLAGS, *flags)
 
 
-def objects_process() -> contextlib.AbstractContextManager[str]:
+def objects_process(*flags: str) -> contextlib.AbstractContextManager[str]:
     """The same with replies built as protobuf objects."""
-    return server_process("-m", "worldloom.bench.objects_server", *_FLAGS)
+    return server_process("-m", "worldloom.bench.objects_server", *_FLAGS, *flags)
+
+
+def naive_process(renderer: str) -> contextlib.AbstractContextManager[str]:
+    """The simplest server that does the same; see its module."""
+    return server_process("-m", "worldloom.bench.naive_server", "--renderer", renderer)
 
 
 def echo_process(reply_bytes: int) -> contextlib.AbstractContextManager[str]:
@@ -101,14 +106,19 @@ def open_echo(streams: Streams, count: int, request: bytes) -> None:
 
 
 def open_worlds(
-    streams: Streams, count: int, family: str, observations: Sequence[str], lanes: int | None = None
+    streams: Streams,
+    count: int,
+    family: str,
+    observations: Sequence[str],
+    lanes: int | None = None,
+    action: int = 0,
 ) -> None:
-    """Streams that step a world each, and ask for these observations."""
-    streams.loop.run_until_complete(_open_worlds(streams, count, family, observations, lanes))
+    """Streams that step a world each, do this all the time, and ask for these observations."""
+    streams.loop.run_until_complete(_open_worlds(streams, count, family, observations, lanes, action))
 
 
 async def _open_worlds(
-    streams: Streams, count: int, family: str, observations: Sequence[str], lanes: int | None
+    streams: Streams, count: int, family: str, observations: Sequence[str], lanes: int | None, action: int
 ) -> None:
     for number in range(count):
         call = streams.channels[number % len(streams.channels)].stream_stream(_METHOD)()
@@ -123,7 +133,7 @@ async def _open_worlds(
         specs = (await _ask(call, join_world=join)).join_world.specs
         step = rpc.StepRequest(requested_observations=list(specs.observations) if observations else [])
         for uid, spec in specs.actions.items():
-            step.actions[uid].CopyFrom(tensor_utils.pack_tensor(0, dtype=spec.dtype))
+            step.actions[uid].CopyFrom(tensor_utils.pack_tensor(action, dtype=spec.dtype))
             step.actions[uid].shape[:] = spec.shape
         request = rpc.EnvironmentRequest(step=step).SerializeToString()
         for _ in range(3):
