@@ -49,18 +49,30 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.out, film):
         _make_writable(path)
     ServeConfig(renderer=args.renderer, device=args.device)  # what cannot be is told before a server is started
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # as Ctrl-C does, it leaves no server
+    told: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        told.append(number)
+        raise KeyboardInterrupt
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         # Imported here: gRPC takes a while to load, and a wrong option is told at once.
         from worldloom.demo.showing import show
 
         show(args, film)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError):
+        if not told:
+            raise
+        # Where a lock was being taken or given back, stopping may come out as an error of that lock.
+        if told[0] == signal.SIGTERM:
+            return _TERMINATED
         start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
         print(f"{start}stopped, and the server with it", file=sys.stderr)
         return EXIT_INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
     return EXIT_OK
 
 

@@ -224,7 +224,8 @@ def test_properties(family: str, connection: reference.Connection, renderer: CPU
     assert readable[f"families.{family}.text"] == find_family(family).text
     assert readable["limits.max_message_bytes"] == 4 << 20
     for key, spec in found.items():
-        if spec.readable and spec.spec is not None and np.issubdtype(spec.spec.dtype, np.number):
+        is_numbers = spec.readable and spec.spec is not None and np.issubdtype(spec.spec.dtype, np.number)
+        if is_numbers and -1 not in spec.spec.shape:  # which dm_env's specs do not know
             spec.spec.validate(np.asarray(readable[key], spec.spec.dtype))
 
     properties["world.lighting.ambient"] = [0.25, 0.5, 0.75]

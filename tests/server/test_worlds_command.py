@@ -15,6 +15,12 @@ TOY = ("--family", "tests.worlds.toy:Toy")
 
 
 @pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever terminal the tests run in."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registry", registry.Registry(list))
 
