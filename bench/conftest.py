@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from worldloom.bench.machine import processor
 from worldloom.bench.reporting import ROWS, Report
+from worldloom.profiler.findings import processor
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
 

@@ -6,14 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from worldloom.profiler.findings import processor
 from worldloom.render.devices import list_devices, probe
-
-
-def processor() -> str:
-    """What the processor calls itself."""
-    with open("/proc/cpuinfo") as lines:
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def graphics() -> str:

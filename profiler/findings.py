@@ -58,7 +58,7 @@ class Findings:
 def machine() -> dict[str, Any]:
     """Where it was measured."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -110,7 +110,8 @@ def _fit(one: Fit) -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What the processor calls itself."""
     try:
         with open("/proc/cpuinfo") as lines:
             names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
