@@ -38,8 +38,13 @@ def generate(out: Path) -> None:
     with_services = [source for source in sources if "\nservice " in source.read_text()]
     _compile(sources, f"--python_out={out}", f"--pyi_out={out}")
     _compile(with_services, f"--grpc_python_out={out}")
-    for path in out.rglob("*_pb2*.py*"):
+    for path in generated_in(out):
         path.write_text(_in_our_package(path.read_text()))
+
+
+def generated_in(folder: Path) -> list[Path]:
+    """The files there that were written so."""
+    return [path for path in sorted(folder.rglob("*_pb2*")) if path.suffix in (".py", ".pyi")]
 
 
 def write_descriptors(path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, MethodDescriptor, ServiceDescriptor
 
-from scripts.generate_protos import SOURCES, generate
+from scripts.generate_protos import SOURCES, generate, generated_in
 from tests.server.cogment.wire_table import WIRE
 from worldloom.protos.cogment.api import (
     agent_pb2,
@@ -22,9 +22,9 @@ MODULES = (agent_pb2, common_pb2, data_pb2, environment_pb2, hooks_pb2, orchestr
 
 def test_the_committed_code_is_what_is_generated(tmp_path: Path) -> None:
     generate(tmp_path)
-    made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*_pb2*.py*")}
-    committed = {path.relative_to(SOURCES): path.read_text() for path in SOURCES.rglob("*_pb2*.py*")}
-    assert {path for path in committed if "__pycache__" not in path.parts} == set(made)
+    made = {path.relative_to(tmp_path): path.read_text() for path in generated_in(tmp_path)}
+    committed = {path.relative_to(SOURCES): path.read_text() for path in generated_in(SOURCES)}
+    assert set(committed) == set(made)
     for path, text in made.items():
         assert committed[path] == text, f"{path}: make protos"
 
