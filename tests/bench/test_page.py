@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from worldloom.bench import machine
 from worldloom.bench.page import BEGIN, END, put_between, ratio, table, write_page
 from worldloom.bench.rounds import above_zero, at_least_one, medians, play_in_turn
+from worldloom.profiler.findings import processor
 
 ROOT = Path(__file__).parents[2]
 WORDS = st.text(st.characters(blacklist_characters="\r\n<", blacklist_categories=["Cs"]), max_size=20)
@@ -101,6 +102,6 @@ def test_no_more_cores_than_there_are() -> None:
 
 def test_circumstances_name_what_was_measured_on() -> None:
     said = machine.circumstances(["numpy"])
-    assert said.startswith(machine.processor())
+    assert said.startswith(processor())
     assert " in use; Python 3." in said
     assert ", numpy " in said
