@@ -29,7 +29,16 @@ RGB, GRAY, DEPTH, SEGMENTATION = 1, 2, 4, 8
 NO_MESH = -1
 """`InstanceTable.mesh` of a row that draws nothing."""
 NO_TEXTURE = -1
-"""`InstanceTable.texture` of a row with a plain colour."""
+"""`InstanceTable.texture` of a row with a plain colour, `LaneTable.sky_textures` of a lane with a plain sky."""
+
+MAX_LAMPS = 8
+"""Lamps of a lane."""
+# Numbers of a lamp in `LaneTable.lamps`. Colours, position and direction are three each.
+LAMP_KIND, LAMP_POSITION, LAMP_DIRECTION, LAMP_AMBIENT, LAMP_DIFFUSE, LAMP_SPECULAR = 0, 1, 4, 7, 10, 13
+LAMP_FADING, LAMP_CONE, LAMP_EXPONENT = 16, 19, 20
+LAMP_NUMBERS = 24
+SUN, SPOT, HEAD = 0, 1, 2
+"""What LAMP_KIND says: shines one way everywhere; shines from a place; shines the way the camera looks."""
 
 
 class AssetTable(NamedTuple):
@@ -66,6 +75,7 @@ class InstanceTable(NamedTuple):
     texture: I32  # [N] or NO_TEXTURE
     uv_scale: F32  # [N, 2] multiplies the mesh's UVs
     label: U8  # [N] what segmentation shows; 0 is the sky's
+    shine: F32  # [N, 3] under lamps: how much it glows by itself, how much it reflects as a mirror would, how sharply
 
 
 class LaneTable(NamedTuple):
@@ -80,6 +90,9 @@ class LaneTable(NamedTuple):
     ambient_ground: F32  # [L, 3] what reaches a surface that faces down; between them, a blend
     sky_horizon: F32  # [L, 3]
     sky_zenith: F32  # [L, 3]
+    sky_textures: I32  # [L] the first of six that are the sky, or NO_TEXTURE: it is as above
+    lamp_count: I32  # [L] 0: light_direction, light_color, ambient and ambient_ground are all the light there is
+    lamps: F32  # [L, MAX_LAMPS, LAMP_NUMBERS] instead of these; what the numbers are is said above
     fog_color: F32  # [L, 3]
     fog_range: F32  # [L, 2] depth in metres where fog begins and where nothing else is left; end <= begin: no fog
 

@@ -9,7 +9,7 @@ import ctypes
 
 import numpy as np
 
-from worldloom.kernels.tables import U8
+from worldloom.kernels.tables import F64, U8
 
 _FIRST = 4096
 """The lowest page never holds anything, and an array at address 0 would look like none to many a library."""
@@ -17,6 +17,10 @@ _PAST = 1 << 47
 """Where a process's own half of the addresses ends, on all machines we know."""
 
 MEMORY: U8 = np.ctypeslib.as_array((ctypes.c_uint8 * (_PAST - _FIRST)).from_address(_FIRST))
+
+
+NUMBERS: F64 = MEMORY.view(np.float64)
+"""The same, eight bytes at a time."""
 
 
 def place_of(array: np.ndarray) -> int:
@@ -27,3 +31,11 @@ def place_of(array: np.ndarray) -> int:
 def place_of_bytes(data: bytes) -> int:
     """Where in MEMORY the content of a bytes object lies."""
     return place_of(np.frombuffer(data, np.uint8))
+
+
+def place_of_numbers(array: np.ndarray) -> int:
+    """Where in NUMBERS an array of float64 lies; such arrays begin at whole numbers. It must live as long, as above."""
+    place, rest = divmod(place_of(array), NUMBERS.itemsize)
+    if rest or array.dtype != np.float64:
+        raise ValueError(f"an array of {array.dtype} at byte {rest} of a number: expected float64 at its beginning")
+    return place

@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.tables import I32, I64, NO_MESH, NO_TEXTURE, InstanceTable, LaneTable, Table, each_column
+from worldloom.kernels.tables import (
+    I32,
+    I64,
+    LAMP_NUMBERS,
+    MAX_LAMPS,
+    NO_MESH,
+    NO_TEXTURE,
+    InstanceTable,
+    LaneTable,
+    Table,
+    each_column,
+)
 from worldloom.render.assets import AssetLibrary
 
 _IDENTITY = np.eye(3, 4, dtype=np.float32)
@@ -25,6 +36,7 @@ _INSTANCE_DEFAULTS = InstanceTable(
     texture=np.array([NO_TEXTURE], np.int32),
     uv_scale=np.array([[1.0, 1.0]], np.float32),
     label=np.array([0], np.uint8),
+    shine=np.zeros((1, 3), np.float32),
 )
 _LANE_DEFAULTS = LaneTable(
     first_row=np.array([0], np.int32),
@@ -36,6 +48,9 @@ _LANE_DEFAULTS = LaneTable(
     ambient_ground=np.array([[0.26, 0.25, 0.24]], np.float32),
     sky_horizon=np.array([[0.80, 0.87, 0.93]], np.float32),
     sky_zenith=np.array([[0.30, 0.52, 0.80]], np.float32),
+    sky_textures=np.array([NO_TEXTURE], np.int32),
+    lamp_count=np.array([0], np.int32),
+    lamps=np.zeros((1, MAX_LAMPS, LAMP_NUMBERS), np.float32),
     fog_color=np.array([[0.80, 0.87, 0.93]], np.float32),
     fog_range=np.array([[0.0, 0.0]], np.float32),
 )
