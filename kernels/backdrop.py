@@ -14,7 +14,17 @@ from worldloom.kernels.block_access import load_floats, load_ints, store
 from worldloom.kernels.blocks import ints
 from worldloom.kernels.compiling import called, inlined
 from worldloom.kernels.scratch import BLOCK, padded
-from worldloom.kernels.tables import F32, I32, I64, U32, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import (
+    F32,
+    I32,
+    I64,
+    LAMP_NUMBERS,
+    MAX_LAMPS,
+    U32,
+    InstanceTable,
+    LaneTable,
+    ViewTable,
+)
 
 SLOTS = 8
 """Backdrops that a worker keeps; a power of two."""
@@ -22,8 +32,8 @@ MAX_PIXELS = 1 << 17
 """Of a view that has one: all of a worker's backdrops take at most 8 MiB."""
 MAX_ROWS = 64
 """Still rows of a view that has one."""
-_VIEW_NUMBERS, _ROW_NUMBERS = 42, 20
-KEY_NUMBERS = _VIEW_NUMBERS + MAX_ROWS * _ROW_NUMBERS
+_VIEW_NUMBERS, _ROW_NUMBERS = 44, 23
+KEY_NUMBERS = _VIEW_NUMBERS + MAX_LAMPS * LAMP_NUMBERS + MAX_ROWS * _ROW_NUMBERS
 NONE, FOUND, NEW = 0, 1, 2
 """What looking for a backdrop comes to: go without; there is one; there is a place for one."""
 
@@ -110,7 +120,12 @@ def _write_key(
         key[33 + k] = _bits(lanes.sky_zenith[lane, k])
         key[36 + k] = _bits(lanes.fog_color[lane, k])
     key[39], key[40], key[41] = _bits(lanes.fog_range[lane, 0]), _bits(lanes.fog_range[lane, 1]), still
+    key[42], key[43] = lanes.sky_textures[lane], lanes.lamp_count[lane]
     at = np.int64(_VIEW_NUMBERS)
+    for lamp in range(lanes.lamp_count[lane]):
+        for k in range(LAMP_NUMBERS):
+            key[at + k] = _bits(lanes.lamps[lane, lamp, k])
+        at += LAMP_NUMBERS
     pose = instances.pose.view(np.int32)
     for row in range(lanes.first_row[lane], lanes.first_row[lane] + still):
         for k in range(12):
@@ -120,6 +135,8 @@ def _write_key(
         key[at + 15], key[at + 16] = _bits(instances.uv_scale[row, 0]), _bits(instances.uv_scale[row, 1])
         key[at + 17], key[at + 18] = instances.mesh[row], instances.texture[row]
         key[at + 19] = instances.label[row]
+        for k in range(3):
+            key[at + 20 + k] = _bits(instances.shine[row, k])
         at += _ROW_NUMBERS
     return at
 

@@ -213,6 +213,17 @@ def where_from(typing_context: Any, values: Any, limit: Any, block: Any, other: 
     return block(values, values.element, block, block.element), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def where(typing_context: Any, values: Any, limits: Any, block: Any, other: Any) -> Generated:
+    """A block where `values` are at least `limits`, and another elsewhere."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values, limits, block, other = arguments
+        return builder.select(builder.fcmp_ordered(">=", values, limits), block, other)
+
+    return block(values, limits, block, other), generate
+
+
 def _by_function(name: str) -> Callable[..., Any]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = context.get_value_type(signature.return_type)

@@ -62,7 +62,7 @@ def paint_views(
         for view in range(first, min(first + part, count)):
             if views.outputs[view] == 0:
                 continue
-            read_look(lanes, views.lane[view], scratch.look)
+            read_look(lanes, views, view, assets.texture_size, scratch.look)
             found, slot = find_backdrop(instances, lanes, views, view, backdrops)
             behind = NOWHERE if found == NONE else np.int64(first_behind(backdrops, slot))
             # A new backdrop is a picture of its own, before the one that it is for.

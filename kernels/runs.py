@@ -15,6 +15,7 @@ from worldloom.kernels.blocks import (
     to_ints,
 )
 from worldloom.kernels.compiling import called, inlined
+from worldloom.kernels.lamps import light_run
 from worldloom.kernels.scratch import (
     AMBIENT_MEAN,
     AMBIENT_TILT,
@@ -28,6 +29,7 @@ from worldloom.kernels.scratch import (
     GREEN,
     HORIZON,
     KEY,
+    LAMP_COUNT,
     LEVEL,
     LIGHT,
     NORMAL,
@@ -104,7 +106,20 @@ def shade_run(
     center_y = y + 0.5
     if textured:
         red, green, blue = red * BLEND_SCALE, green * BLEND_SCALE, blue * BLEND_SCALE
-    if smooth:
+    if smooth and look[LAMP_COUNT] > 0.0:
+        light_run(
+            number,
+            y,
+            x_from,
+            x_to,
+            orthographic,
+            far,
+            BLEND_SCALE if textured else one,
+            real,
+            look,
+            rows,
+        )
+    elif smooth:
         ax, ay, az = (
             plane_at(real, number, NORMAL, center_y),
             plane_at(real, number, NORMAL + 3, center_y),

@@ -17,7 +17,7 @@ from worldloom.kernels.blocks import (
     lowest_bit,
 )
 from worldloom.kernels.compiling import called, inlined
-from worldloom.kernels.tables import F32, F64, I32, I64, U32
+from worldloom.kernels.tables import F32, F64, I32, I64, LAMP_NUMBERS, MAX_LAMPS, U32
 
 BLOCK = LANES
 """Pixels that are worked on together: a vector register of float32."""
@@ -34,10 +34,14 @@ TEXTURE, SMOOTH, LEVEL = 4, 5, 6
 WHOLE_COLUMNS = 7
 # Columns of Scratch.real: planes a·x + b·y + c over the picture, three numbers each.
 INVERSE, KEY, OVER_W, OVER_U, OVER_V, NORMAL, COLOR = 0, 9, 12, 15, 18, 21, 30
-REAL_COLUMNS = 33
+SHINE = 33
+REAL_COLUMNS = 36
 # Positions in Scratch.look: a lane's light, fog and sky, ready for use.
 AMBIENT_MEAN, AMBIENT_TILT, LIGHT, TO_LIGHT, FOG, FOG_BEGIN, FOG_SCALE, HORIZON, SKY = 0, 3, 6, 9, 12, 15, 16, 17, 20
-LOOK_NUMBERS = 23
+# The rays of its pixels: to the first of them, one metre ahead; from one to the next right, and down; the camera.
+CORNER, RIGHT, DOWN, BACK, EYE = 23, 26, 29, 32, 35
+SKY_FIRST, SKY_LEVEL, LAMP_COUNT, LAMPS = 38, 39, 40, 41
+LOOK_NUMBERS = LAMPS + MAX_LAMPS * LAMP_NUMBERS
 # Where the rows of Scratch.rows begin: depth, and light times colour in three channels.
 DEPTH_ROW, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
 ROW_BUFFERS = 4

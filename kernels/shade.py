@@ -13,6 +13,7 @@ from worldloom.kernels.runs import finish_run, shade_run, shade_sky
 from worldloom.kernels.scratch import (
     READY,
     SAMPLE,
+    SKY_FIRST,
     SPARE,
     TEXTURE,
     Scratch,
@@ -21,6 +22,7 @@ from worldloom.kernels.scratch import (
     first_pixel,
     padded,
 )
+from worldloom.kernels.skybox import shade_sky_box
 from worldloom.kernels.surface import get_ready
 from worldloom.kernels.tables import NO_TEXTURE, U32, AssetTable, InstanceTable, ViewTable
 
@@ -47,6 +49,7 @@ def shade_row(
     width = np.uint64(views.width[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
+    box_sky = look[SKY_FIRST] != NO_TEXTURE
     first_row = first_pixel(owner, 0, y, width)
     for sample in range(samples):
         target = np.uint64(0) if sample == 0 else SPARE
@@ -73,6 +76,7 @@ def shade_row(
                     instances.color,
                     instances.texture,
                     instances.uv_scale,
+                    instances.shine,
                     assets.texture_size,
                     len(assets.mip_first_texel) - 1,
                     number,
@@ -81,7 +85,8 @@ def shade_row(
                     scratch.real,
                     look,
                 )
-            textured = number != 0 and whole[number, TEXTURE] != NO_TEXTURE
+            is_sky = number == 0 and behind < 0
+            textured = (number != 0 and whole[number, TEXTURE] != NO_TEXTURE) or (is_sky and box_sky)
             if textured_to != 0 and not textured:
                 finish_run(
                     assets.texel_rows, textured_from, textured_to, target, look, scratch.rows, scratch.texels, colors
@@ -91,6 +96,18 @@ def shade_row(
             x_end = x_from + padded(x_to - x_from)
             if number == 0 and behind >= 0:
                 show_behind(backdrops, np.uint64(behind), x_from, x_end, colors)
+            elif number == 0 and box_sky:
+                shade_sky_box(
+                    np.int32(assets.texel_rows.shape[1]),
+                    np.int32(assets.texture_size),
+                    y,
+                    x_from,
+                    x_end,
+                    orthographic,
+                    look,
+                    scratch.rows,
+                    scratch.texels,
+                )
             elif number == 0:
                 shade_sky(
                     views.camera,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from worldloom.kernels.compiling import called, inlined
+from worldloom.kernels.lamps import read_lamps
 from worldloom.kernels.scratch import (
     AMBIENT_MEAN,
     AMBIENT_TILT,
@@ -13,6 +14,7 @@ from worldloom.kernels.scratch import (
     HORIZON,
     INVERSE,
     KEY,
+    LAMP_COUNT,
     LEVEL,
     LIGHT,
     NORMAL,
@@ -21,19 +23,27 @@ from worldloom.kernels.scratch import (
     OVER_W,
     READY,
     ROW,
+    SHINE,
     SKY,
+    SKY_FIRST,
     SMOOTH,
     TEXTURE,
     TO_LIGHT,
     TRIANGLE,
     TURNED,
 )
-from worldloom.kernels.tables import F32, F64, I32, NO_TEXTURE, U8, LaneTable
+from worldloom.kernels.skybox import read_sky
+from worldloom.kernels.tables import F32, F64, I32, NO_TEXTURE, U8, LaneTable, ViewTable
 
 
 @called
-def read_look(lanes: LaneTable, lane: int, look: F32) -> None:
-    """Gather a lane's light, fog and sky into `look`."""
+def read_look(lanes: LaneTable, views: ViewTable, view: int, texture_size: int, look: F32) -> None:
+    """Gather the light, fog and sky of a view's lane into `look`, and the rays of its pixels where they are needed."""
+    lane = views.lane[view]
+    look[LAMP_COUNT], look[SKY_FIRST] = lanes.lamp_count[lane], lanes.sky_textures[lane]
+    if lanes.lamp_count[lane] > 0 or lanes.sky_textures[lane] != NO_TEXTURE:
+        read_lamps(lanes, lane, views, view, look)
+        read_sky(lanes, lane, views, view, texture_size, look)
     x, y, z = lanes.light_direction[lane, 0], lanes.light_direction[lane, 1], lanes.light_direction[lane, 2]
     length = np.sqrt(x * x + y * y + z * z)
     for k in range(3):
@@ -59,6 +69,7 @@ def get_ready(
     color: F32,
     texture: I32,
     uv_scale: F32,
+    shine: F32,
     texture_size: int,
     smallest: int,
     number: int,
@@ -88,16 +99,26 @@ def get_ready(
     _normal(pose, row, 1, 2, sign, normals, a, b, c, flat, number, NORMAL, NORMAL, real)
     _normal(pose, row, 2, 0, sign, normals, a, b, c, flat, number, NORMAL + 1, NORMAL + 3, real)
     _normal(pose, row, 0, 1, sign, normals, a, b, c, flat, number, NORMAL + 2, NORMAL + 6, real)
+    nx = ny = nz = 0.0
     if flat:
         nx, ny, nz = real[number, NORMAL], real[number, NORMAL + 1], real[number, NORMAL + 2]
         length = np.sqrt(nx * nx + ny * ny + nz * nz)
         scale = 1.0 / length if length > 0.0 else 0.0
         nx, ny, nz = nx * scale, ny * scale, nz * scale
+    whole[number, SMOOTH] = 0 if flat else 1
+    if look[LAMP_COUNT] > 0.0:
+        if flat:
+            for k in range(9):
+                real[number, NORMAL + k] = 0.0
+            real[number, NORMAL + 2], real[number, NORMAL + 5], real[number, NORMAL + 8] = nx, ny, nz
+            whole[number, SMOOTH] = 1  # its light is another at each pixel
+        for k in range(3):
+            real[number, SHINE + k] = shine[row, k]
+    elif flat:
         facing = max(0.0, nx * look[TO_LIGHT] + ny * look[TO_LIGHT + 1] + nz * look[TO_LIGHT + 2])
         for k in range(3):
             real[number, COLOR + k] *= look[AMBIENT_MEAN + k] + look[AMBIENT_TILT + k] * nz + look[LIGHT + k] * facing
     whole[number, TEXTURE] = texture[row]
-    whole[number, SMOOTH] = 0 if flat else 1
     whole[number, READY] = 1
 
 
