@@ -131,10 +131,13 @@ def light_run(
         np.float32(real[number, SHINE + 1]),
         np.float32(real[number, SHINE + 2]),
     )
+    flat = bx == _ZERO and by == _ZERO and bz == _ZERO
+    nx, ny, nz = _unit(floats(ax), floats(ay), floats(az))
     lamps = np.int64(look[LAMP_COUNT])
     for x in range(x_from, x_to, np.uint64(BLOCK)):
         at = count_from(x)
-        nx, ny, nz = _unit(ax + bx * at, ay + by * at, az + bz * at)
+        if not flat:
+            nx, ny, nz = _unit(ax + bx * at, ay + by * at, az + bz * at)
         key = key_start + key_slope * at
         rx, ry, rz = cx + look[RIGHT] * at, cy + look[RIGHT + 1] * at, cz + look[RIGHT + 2] * at
         # Where the surface is, and the way from there to the viewer.
@@ -151,6 +154,7 @@ def light_run(
             rx, ry, rz = rx - look[BACK], ry - look[BACK + 1], rz - look[BACK + 2]
             px, py, pz = depth * rx + look[EYE], depth * ry + look[EYE + 1], depth * rz + look[EYE + 2]
             vx, vy, vz = _unit(_ZERO - rx, _ZERO - ry, _ZERO - rz)
+        viewed = nx * vx + ny * vy + nz * vz
         r, g, b = floats(glow * red), floats(glow * green), floats(glow * blue)
         for lamp in range(lamps):
             first = np.uint64(LAMPS + lamp * LAMP_NUMBERS)
@@ -161,31 +165,16 @@ def light_run(
             )
             strength = floats(_ONE)
             if look[first + np.uint64(LAMP_KIND)] == SPOT:
-                sx, sy, sz = lx, ly, lz
-                lx, ly, lz = (
-                    look[first + np.uint64(LAMP_POSITION)] - px,
-                    look[first + np.uint64(LAMP_POSITION + 1)] - py,
-                    look[first + np.uint64(LAMP_POSITION + 2)] - pz,
-                )
-                length = root(greatest(lx * lx + ly * ly + lz * lz, _TINY))
-                inverse = _ONE / length
-                lx, ly, lz = lx * inverse, ly * inverse, lz * inverse
-                strength = _ONE / (
-                    (look[first + np.uint64(LAMP_FADING + 2)] * length + look[first + np.uint64(LAMP_FADING + 1)])
-                    * length
-                    + look[first + np.uint64(LAMP_FADING)]
-                )
-                cone = look[first + np.uint64(LAMP_CONE)]
-                if cone > -_ONE:
-                    ahead = lx * sx + ly * sy + lz * sz
-                    narrowed = strength * _power(ahead, look[first + np.uint64(LAMP_EXPONENT)])
-                    strength = where_from(ahead, max(cone, _TINY), narrowed, _ZERO)
-            facing = greatest(nx * lx + ny * ly + nz * lz, _ZERO)
+                lx, ly, lz, strength = _from_spot(look, first, px, py, pz)
+            reached = nx * lx + ny * ly + nz * lz
+            facing = greatest(reached, _ZERO)
             mirrored = floats(_ZERO)
             if mirror > _ZERO:
-                hx, hy, hz = lx + vx, ly + vy, lz + vz
-                half = (nx * hx + ny * hy + nz * hz) / root(greatest(hx * hx + hy * hy + hz * hz, _TINY))
-                mirrored = where_from(facing, _TINY, mirror * _power(half, sharp), _ZERO)
+                # n·(L + V), squared, over |L + V| squared: that of unit vectors is 2 + 2 L·V.
+                half = greatest(reached + viewed, _ZERO)
+                between = greatest(lx * vx + ly * vy + lz * vz + _ONE, _TINY)
+                squared = half * half / (between + between)
+                mirrored = where_from(reached, _TINY, mirror * _raised(squared, np.float32(0.5) * sharp), _ZERO)
             for k in range(3):
                 channel = red if k == 0 else (green if k == 1 else blue)
                 part = channel * (
@@ -204,14 +193,69 @@ def light_run(
 
 
 @inlined
+def _from_spot(
+    look: F32, first: np.uint64, px: Floats, py: Floats, pz: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The way from a point to the lamp whose numbers begin at `first`, and how much of its light comes there."""
+    lx, ly, lz = (
+        look[first + np.uint64(LAMP_POSITION)] - px,
+        look[first + np.uint64(LAMP_POSITION + 1)] - py,
+        look[first + np.uint64(LAMP_POSITION + 2)] - pz,
+    )
+    squared = greatest(lx * lx + ly * ly + lz * lz, _TINY)
+    length = root(squared)
+    inverse = _ONE / length
+    lx, ly, lz = lx * inverse, ly * inverse, lz * inverse
+    steady, linear, quadratic = (
+        look[first + np.uint64(LAMP_FADING)],
+        look[first + np.uint64(LAMP_FADING + 1)],
+        look[first + np.uint64(LAMP_FADING + 2)],
+    )
+    strength = floats(_ONE)
+    if not (steady == _ONE and linear == _ZERO and quadratic == _ZERO):
+        strength = _ONE / (quadratic * squared + linear * length + steady)
+    cone = look[first + np.uint64(LAMP_CONE)]
+    if cone > -_ONE:
+        ahead = _ZERO - (
+            lx * look[first + np.uint64(LAMP_DIRECTION)]
+            + ly * look[first + np.uint64(LAMP_DIRECTION + 1)]
+            + lz * look[first + np.uint64(LAMP_DIRECTION + 2)]
+        )
+        narrowed = strength * _raised(ahead, look[first + np.uint64(LAMP_EXPONENT)])
+        strength = where_from(ahead, max(cone, _TINY), narrowed, _ZERO)
+    return lx, ly, lz, strength
+
+
+@inlined
 def _unit(x: Floats, y: Floats, z: Floats) -> tuple[Floats, Floats, Floats]:
     scale = _ONE / root(greatest(x * x + y * y + z * z, _TINY))
     return x * scale, y * scale, z * scale
 
 
 @inlined
+def _raised(base: Floats, exponent: float) -> Floats:
+    """0..1 to the power of 0 or more; what is below 0 counts as 0. To a thousandth of itself for exponents up to 128.
+
+    What models mostly have, since it is MuJoCo's default, is quicker. Very small numbers are held back before they get
+    so small that processors slow down; the power is 0 for all that can be seen.
+    """
+    if exponent == np.float32(32.0):
+        return _squared(_squared(_squared(_squared(_squared(greatest(base, np.float32(0.1)))))))
+    if exponent == np.float32(10.0):
+        held = greatest(base, np.float32(0.001))
+        square = held * held
+        return _squared(square * square * held)
+    return _power(base, exponent)
+
+
+@inlined
+def _squared(base: Floats) -> Floats:
+    return base * base
+
+
+@inlined
 def _power(base: Floats, exponent: float) -> Floats:
-    """base to the exponent, 0 for what is below 0, for exponents of 0 or more; to a thousandth of itself up to 128."""
+    """The same for any exponent."""
     bits = bits_of(greatest(base, _TINY))
     whole = to_floats((bits >> np.int32(23)) - np.int32(127))
     part = from_bits((bits & np.int32(0x7FFFFF)) | np.int32(0x3F800000))
