@@ -136,7 +136,7 @@ def disc(slices: int = 20) -> Mesh:
     return Mesh(rim, up, rim[:, :2] + np.float32(0.5), fan.astype(np.int32))
 
 
-def _turned(radius: Profile, z: Profile, normal_radius: Profile, normal_z: Profile, v: Profile, slices: int) -> Mesh:
+def turned(radius: Profile, z: Profile, normal_radius: Profile, normal_z: Profile, v: Profile, slices: int) -> Mesh:
     """A profile, listed from the bottom up, turned around the z axis."""
     angle = np.linspace(0, 2 * np.pi, slices + 1)
     ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -159,18 +159,18 @@ def sphere(slices: int = 32, stacks: int = 16) -> Mesh:
     """A ball of diameter 1."""
     latitude = np.linspace(-np.pi / 2, np.pi / 2, stacks + 1)
     r, z = np.cos(latitude), np.sin(latitude)
-    ball = _turned(r / 2, z / 2, r, z, np.linspace(1, 0, stacks + 1), slices)
-    return _with_lighter(ball, slices, lambda fewer: sphere(fewer, -(-fewer * stacks // slices)), (0.5, 0.5, 0.5))
+    ball = turned(r / 2, z / 2, r, z, np.linspace(1, 0, stacks + 1), slices)
+    return with_lighter(ball, slices, lambda fewer: sphere(fewer, -(-fewer * stacks // slices)), (0.5, 0.5, 0.5))
 
 
 def cylinder(slices: int = 32) -> Mesh:
     """A cylinder around z of diameter 1 and height 1, closed by flat caps."""
     half = np.array([0.5, 0.5], np.float32)
-    side = _turned(half, np.array([-0.5, 0.5], np.float32), half * 2, half * 0, np.array([1, 0], np.float32), slices)
+    side = turned(half, np.array([-0.5, 0.5], np.float32), half * 2, half * 0, np.array([1, 0], np.float32), slices)
     tilt = np.array([1, 1], np.float32)
-    top = _turned(np.array([0.5, 0], np.float32), half, half * 0, tilt, np.array([0, 0], np.float32), slices)
-    bottom = _turned(np.array([0, 0.5], np.float32), -half, half * 0, -tilt, np.array([0, 0], np.float32), slices)
-    return _with_lighter(join(side, _flat_uvs(top), _flat_uvs(bottom)), slices, cylinder, (0.5, 0.5, 0.0))
+    top = turned(np.array([0.5, 0], np.float32), half, half * 0, tilt, np.array([0, 0], np.float32), slices)
+    bottom = turned(np.array([0, 0.5], np.float32), -half, half * 0, -tilt, np.array([0, 0], np.float32), slices)
+    return with_lighter(join(side, _flat_uvs(top), _flat_uvs(bottom)), slices, cylinder, (0.5, 0.5, 0.0))
 
 
 def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh:
@@ -183,13 +183,13 @@ def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh
     shift = np.where(np.arange(latitude.size) <= stacks, -half_length, half_length)
     r, z = np.cos(latitude), np.sin(latitude)
     height = z / 2 + shift
-    tube = _turned(r / 2, height, r, z, (height.max() - height) / np.ptp(height), slices)
-    return _with_lighter(
+    tube = turned(r / 2, height, r, z, (height.max() - height) / np.ptp(height), slices)
+    return with_lighter(
         tube, slices, lambda fewer: capsule(fewer, -(-fewer * stacks // slices), half_length), (0.5, 0.5, 0.5)
     )
 
 
-def _with_lighter(mesh: Mesh, slices: int, make: Callable[[int], Mesh], radius: tuple[float, float, float]) -> Mesh:
+def with_lighter(mesh: Mesh, slices: int, make: Callable[[int], Mesh], radius: tuple[float, float, float]) -> Mesh:
     """A mesh that is round in as many slices, half of which do where its radius, along each axis, is small."""
     fewer = slices // 2
     if fewer < _FEWEST_SLICES:
