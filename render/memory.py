@@ -9,7 +9,7 @@ import ctypes
 
 import numpy as np
 
-from worldloom.kernels.tables import F64, U8
+from worldloom.kernels.tables import F64, I32, U8
 
 _FIRST = 4096
 """The lowest page never holds anything, and an array at address 0 would look like none to many a library."""
@@ -21,6 +21,8 @@ MEMORY: U8 = np.ctypeslib.as_array((ctypes.c_uint8 * (_PAST - _FIRST)).from_addr
 
 NUMBERS: F64 = MEMORY.view(np.float64)
 """The same, eight bytes at a time."""
+INTEGERS: I32 = MEMORY.view(np.int32)
+"""And four bytes at a time: what is at place k of NUMBERS is at 2 k here."""
 
 
 def place_of(array: np.ndarray) -> int:

@@ -19,7 +19,7 @@ _ENDLESS = 8.0
 _SHININESS = 128.0
 _DEFAULT_FINISH = (0.0, 0.5, 0.5)
 """Emission, specular and shininess of what has no material."""
-_PLAIN = (0.5, 0.5, 0.5, 1.0)
+PLAIN = (0.5, 0.5, 0.5, 1.0)
 """A colour that gives way to the material's."""
 
 
@@ -62,7 +62,7 @@ def finish_of(model: mujoco.MjModel, material: int, rgba: np.ndarray) -> Finish:
     if material < 0:
         emission, specular, shininess = _DEFAULT_FINISH
         return Finish(own, (emission, specular, _SHININESS * shininess), NO_TEXTURE, (0.0, 0.0), False)  # type: ignore[arg-type]
-    color = tuple(float(value) for value in model.mat_rgba[material]) if own == _PLAIN else own
+    color = tuple(float(value) for value in model.mat_rgba[material]) if own == PLAIN else own
     shine = (
         float(model.mat_emission[material]),
         float(model.mat_specular[material]),
