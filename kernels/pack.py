@@ -2,17 +2,37 @@
 
 What a row needs is computed here once, in float64, instead of for every vertex: the card gets a row's way into its
 view's clip space and nothing of the scene that the page does not show. The layouts are those of
-`render/shaders/geometry.vert.glsl` and `render/shaders/layers.glsl`.
+`render/shaders/geometry.vert.glsl`, `render/shaders/layers.glsl` and `render/shaders/lamps.glsl`.
 """
 
 import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.cull import model_view
-from worldloom.kernels.tables import F32, F64, I32, I64, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import (
+    F32,
+    F64,
+    HEAD,
+    I32,
+    I64,
+    LAMP_AMBIENT,
+    LAMP_CONE,
+    LAMP_DIFFUSE,
+    LAMP_DIRECTION,
+    LAMP_EXPONENT,
+    LAMP_FADING,
+    LAMP_KIND,
+    LAMP_POSITION,
+    LAMP_SPECULAR,
+    SPOT,
+    InstanceTable,
+    LaneTable,
+    ViewTable,
+)
 
-INSTANCE_FLOATS = 32
+INSTANCE_FLOATS = 36
 LAYER_FLOATS = 40
+LAMP_FLOATS = 24
 
 
 @kernel
@@ -26,11 +46,11 @@ def pack_instances(
     matrix: F64,
     records: F32,
 ) -> None:
-    """Write a record [n, 32] for each visible row: eight vectors of four, in the order drawn.
+    """Write a record [n, 36] for each visible row: nine vectors of four, in the order drawn.
 
     0 to 2: local position to clip x, clip y and depth. 3: depth to clip z (scale, offset), orthographic, layer.
     4 to 6: the pose's cofactors in x, y, z (at most 1 in size), colour in w. 7: uv scale, texture, label.
-    `matrix` [3, 4] is scratch.
+    8: shine. `matrix` [3, 4] is scratch.
     """
     for pair in range(count):
         layer = sorted_layer[pair]
@@ -59,10 +79,12 @@ def pack_instances(
         _pack_cofactors(instances, row, pair, records)
         for axis in range(3):
             records[pair, 19 + 4 * axis] = instances.color[row, axis]
+            records[pair, 32 + axis] = instances.shine[row, axis]
         records[pair, 28] = instances.uv_scale[row, 0]
         records[pair, 29] = instances.uv_scale[row, 1]
         records[pair, 30] = instances.texture[row]
         records[pair, 31] = instances.label[row]
+        records[pair, 35] = 0.0
 
 
 @inlined
@@ -86,8 +108,10 @@ def _pack_cofactors(instances: InstanceTable, row: int, pair: int, records: F32)
 
 
 @kernel
-def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, records: F32) -> None:
+def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, texture_size: int, records: F32) -> None:
     """Write a record [n, 40] for each layer: light, fog, sky, and the rays of its camera; see `layers.glsl`."""
+    first_lamp = 0
+    smallest = np.log2(np.float64(texture_size))
     for layer in range(page.size):
         view = page[layer]
         lane = views.lane[view]
@@ -116,5 +140,45 @@ def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, records: F32) -> 
         records[layer, 11] = views.near[view]
         records[layer, 15] = views.far[view]
         records[layer, 19] = views.orthographic[view]
-        for unused in (23, 27, 31, 35, 39):
-            records[layer, unused] = 0.0
+        pixel = 2.0 * np.float64(views.half_height[view]) / views.height[view]
+        records[layer, 23] = lanes.sky_textures[lane]
+        records[layer, 27] = min(max(np.floor(np.log2(0.5 * pixel * texture_size) + 0.5), 0.0), smallest)
+        records[layer, 31] = first_lamp
+        records[layer, 35] = lanes.lamp_count[lane]
+        records[layer, 39] = 0.0
+        first_lamp += lanes.lamp_count[lane]
+
+
+@kernel
+def pack_lamps(lanes: LaneTable, views: ViewTable, page: I64, records: F32) -> None:
+    """Write a record [n, 24] for each lamp of each layer, as seen from the layer's eye; see `lamps.glsl`."""
+    number = 0
+    for layer in range(page.size):
+        view = page[layer]
+        lane = views.lane[view]
+        for lamp in lanes.lamps[lane, : lanes.lamp_count[lane]]:
+            _pack_lamp(lamp, views.camera[view], records[number])
+            number += 1
+
+
+@inlined
+def _pack_lamp(lamp: F32, camera: F32, record: F32) -> None:
+    kind = lamp[LAMP_KIND]
+    length = 0.0
+    for axis in range(3):
+        along = -np.float64(camera[axis, 2]) if kind == HEAD else np.float64(lamp[LAMP_DIRECTION + axis])
+        length += along * along
+    scale = 1.0 / np.sqrt(length) if length > 0.0 else 0.0
+    for axis in range(3):
+        along = -np.float64(camera[axis, 2]) if kind == HEAD else np.float64(lamp[LAMP_DIRECTION + axis])
+        record[16 + axis] = along * scale
+        from_eye = np.float64(lamp[LAMP_POSITION + axis]) - np.float64(camera[axis, 3])
+        record[axis] = from_eye if kind == SPOT else -along * scale
+        record[4 + axis] = lamp[LAMP_AMBIENT + axis]
+        record[8 + axis] = lamp[LAMP_DIFFUSE + axis]
+        record[12 + axis] = lamp[LAMP_SPECULAR + axis]
+        record[20 + axis] = lamp[LAMP_FADING + axis]
+    record[3] = 1.0 if kind == SPOT else 0.0
+    record[7] = lamp[LAMP_CONE]
+    record[11] = lamp[LAMP_EXPONENT]
+    record[15], record[19], record[23] = 0.0, 0.0, 0.0

@@ -44,7 +44,9 @@ class Renderer(Protocol):
 def compile_kernels(renderer: Renderer) -> None:
     """Draw one pixel, which compiles or loads every kernel the renderer needs, and tell people if they have to wait."""
     scene = Scene(AssetLibrary(texture_size=8))
-    views = make_views(scene.add(1, 1), width=1, height=1, outputs=output_bits(OUTPUTS))
+    lane = scene.add(1, 1)
+    scene.lanes.lamp_count[lane] = 1
+    views = make_views(lane, width=1, height=1, outputs=output_bits(OUTPUTS))
     with announce_compiling():
         offsets, size_bytes = lay_out(views)
         renderer.draw(scene, views, make_arena(size_bytes), offsets)

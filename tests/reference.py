@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.reference_light import F64, Int, bilinear, daylight, dot, lamplight, mix, sky_box, unit
 from worldloom.kernels.tables import NO_MESH, NO_TEXTURE, OUTPUTS, AssetTable, LaneTable, ViewTable
 from worldloom.render.scene import Scene
 
-F64: TypeAlias = NDArray[np.float64]
-Int: TypeAlias = NDArray[np.int64]
 Bool: TypeAlias = NDArray[np.bool_]
 
 CENTER = (0.5, 0.5)  # from a pixel's top left corner: to the right, down
@@ -85,7 +84,7 @@ def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | No
     marked = within.copy()
     for here, there in _neighbours():
         step = point[there] - point[here]
-        rise = np.maximum(abs(_dot(step, normal[here])), abs(_dot(step, normal[there])))
+        rise = np.maximum(abs(dot(step, normal[here])), abs(dot(step, normal[there])))
         steep = rise > CREASE * np.linalg.norm(step, axis=-1)
         edge = within[here] | within[there] | (row[here] != row[there]) | steep
         marked[here] |= edge
@@ -211,7 +210,7 @@ def _side(rays: F64, start: F64, end: F64) -> F64:
 def _depths(rays: F64, corners: F64) -> F64:
     """How far along each ray [n] it meets the plane of each triangle [m]."""
     plane = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    return np.asarray((_dot(corners[:, 0], plane) - rays[:, 0] @ plane.T) / (rays[:, 1] @ plane.T))
+    return np.asarray((dot(corners[:, 0], plane) - rays[:, 0] @ plane.T) / (rays[:, 1] @ plane.T))
 
 
 @edge_on
@@ -223,7 +222,7 @@ def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
     a, b, c = np.moveaxis(_corners(scene, views, view, rows, triangles), 1, 0)
     plane = np.cross(b - a, c - a)
     origin, direction = np.moveaxis(_rays(views, view, CENTER)[something], 1, 0)
-    depth = _dot(a - origin, plane) / _dot(direction, plane)
+    depth = dot(a - origin, plane) / dot(direction, plane)
     point = origin + depth[:, None] * direction
     weights = np.array([1, 0, 0]) + _weights(point - a, a, b, c, plane)
     vertices = table.triangles[triangles]
@@ -233,58 +232,63 @@ def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
         # With every pixel further, the ray turns or shifts by the same; the hit moves so that it stays on the plane.
         further = _rays(views, view, (CENTER[0] + dx, CENTER[1] + dy))[something]
         aside = further[:, 0] - origin + depth[:, None] * (further[:, 1] - direction)
-        step = aside - direction * (_dot(aside, plane) / _dot(direction, plane))[:, None]
+        step = aside - direction * (dot(aside, plane) / dot(direction, plane))[:, None]
         uv_steps.append(_blend(_weights(step, a, b, c, plane), uvs))
     texel = _texels(table, instances.texture[rows], _blend(weights, uvs), uv_steps[0], uv_steps[1])
 
     x, y, z = np.moveaxis(instances.pose[rows, :, :3].astype(np.float64), 2, 0)
     cofactor = np.stack([np.cross(y, z), np.cross(z, x), np.cross(x, y)], axis=2)
-    mirror = np.where(_dot(x, np.cross(y, z)) < 0, -1.0, 1.0)[:, None]
+    mirror = np.where(dot(x, np.cross(y, z)) < 0, -1.0, 1.0)[:, None]
     normal = mirror * np.einsum("nij,nj->ni", cofactor, _blend(weights, table.normals[vertices]))
-    normal = _unit(np.where(mirror * _dot(direction, plane)[:, None] > 0, -normal, normal))
-    ambient = _mix(look.ambient_ground, look.ambient, 0.5 + 0.5 * normal[:, 2:])
-    light = ambient + look.light_color * np.maximum(0, -normal @ _unit(look.light_direction))[:, None]
-    return Surface(point, depth, normal, np.minimum(1, instances.color[rows] * texel * light))
+    normal = unit(np.where(mirror * dot(direction, plane)[:, None] > 0, -normal, normal))
+    color = instances.color[rows].astype(np.float64)
+    if not look.lamp_count:
+        return Surface(point, depth, normal, np.minimum(1, color * texel * daylight(look, normal)))
+    eye, backward = views.camera[view, :, 3].astype(np.float64), views.camera[view, :, 2].astype(np.float64)
+    to_viewer = np.broadcast_to(backward, point.shape) if views.orthographic[view] else unit(-point)
+    shine = instances.shine[rows].astype(np.float64)
+    light = lamplight(look, eye, -backward, point, to_viewer, normal, color, shine)
+    return Surface(point, depth, normal, np.minimum(1, light) * texel)
 
 
 def _weights(offset: F64, a: F64, b: F64, c: F64, plane: F64) -> F64:
     """How the three corners' weights change along an offset in the triangle's plane: areas over the whole area."""
-    to_b = _dot(np.cross(offset, c - a), plane) / _dot(plane, plane)
-    to_c = _dot(np.cross(b - a, offset), plane) / _dot(plane, plane)
+    to_b = dot(np.cross(offset, c - a), plane) / dot(plane, plane)
+    to_c = dot(np.cross(b - a, offset), plane) / dot(plane, plane)
     return np.stack([-to_b - to_c, to_b, to_c], axis=1)
 
 
 @edge_on
 def _texels(table: AssetTable, texture: NDArray[np.int32], uv: F64, uv_x: F64, uv_y: F64) -> F64:
     """The textures' colours [n, 3] at uv, in texels of the full size: one level, read bilinearly; white without one."""
-    level = np.floor(0.5 * np.log2(np.maximum(_dot(uv_x, uv_x), _dot(uv_y, uv_y))) + 0.5)
+    level = np.floor(0.5 * np.log2(np.maximum(dot(uv_x, uv_x), dot(uv_y, uv_y))) + 0.5)
     level = np.clip(np.nan_to_num(level), 0, len(table.mip_first_texel) - 1).astype(np.int64)
-    size = table.texture_size >> level
-    at = np.nan_to_num(uv) / 2.0 ** level[:, None] - 0.5
-    low = np.floor(at).astype(np.int64)
-    part = at - low
-    color = np.zeros((len(uv), 3))
-    for du, dv in ((0, 0), (1, 0), (0, 1), (1, 1)):
-        u, v = (low[:, 0] + du) % size, (low[:, 1] + dv) % size
-        packed = table.texels[np.maximum(texture, 0), table.mip_first_texel[level] + v * size + u]
-        share = abs(1 - du - part[:, :1]) * abs(1 - dv - part[:, 1:])
-        color += share * (packed[:, None] >> np.array([0, 8, 16], np.uint32) & 255) / 255
+    at = np.nan_to_num(uv) / 2.0 ** level[:, None]
+    color = bilinear(table, np.maximum(texture, 0), level, at)
     return np.where((texture == NO_TEXTURE)[:, None], 1.0, color)
 
 
 def _colors(scene: Scene, views: ViewTable, view: int, hits: Hits) -> F64:
     """The finished colours [pixels, 3] in 0..1: the sky's, and surfaces in fog."""
-    look, (height, width) = _look(scene, views, view), _shape(views, view)
-    if views.orthographic[view]:
-        up = np.repeat(1 - (np.arange(height) + 0.5) / height, width)
-    else:
-        up = np.maximum(0, _unit(_rays(views, view, CENTER)[:, 1])[:, 2])
-    colors = _mix(look.sky_horizon, look.sky_zenith, (up * (2 - up))[:, None])
+    look, colors = _look(scene, views, view), _sky(scene, views, view)
     surface = _surface(scene, views, view, hits)
     begin, end = look.fog_range
     fog = np.clip((surface.depth - begin) / (end - begin), 0, 1) if end > begin else np.zeros(surface.depth.shape)
-    colors[hits.row >= 0] = _mix(surface.color, look.fog_color, fog[:, None])
+    colors[hits.row >= 0] = mix(surface.color, look.fog_color, fog[:, None])
     return colors
+
+
+def _sky(scene: Scene, views: ViewTable, view: int) -> F64:
+    """The sky [pixels, 3] as if nothing were before it."""
+    look, (height, width), rays = _look(scene, views, view), _shape(views, view), _rays(views, view, CENTER)[:, 1]
+    if look.sky_textures != NO_TEXTURE:
+        pixel = 2 * float(views.half_height[view]) / height
+        return sky_box(scene.assets.table, int(look.sky_textures), rays, pixel)
+    if views.orthographic[view]:
+        up = np.repeat(1 - (np.arange(height) + 0.5) / height, width)
+    else:
+        up = np.maximum(0, unit(rays)[:, 2])
+    return mix(look.sky_horizon, look.sky_zenith, (up * (2 - up))[:, None])
 
 
 def _shape(views: ViewTable, view: int) -> tuple[int, int]:
@@ -295,17 +299,5 @@ def _look(scene: Scene, views: ViewTable, view: int) -> LaneTable:
     return LaneTable(*(column[views.lane[view]].astype(np.float64) for column in scene.lanes))
 
 
-def _dot(left: F64, right: F64) -> F64:
-    return np.asarray((left * right).sum(axis=-1))
-
-
 def _blend(weights: F64, corner_values: NDArray[Any]) -> F64:
     return np.asarray(np.einsum("nk,nki->ni", weights, corner_values))
-
-
-def _mix(first: NDArray[Any], second: NDArray[Any], part: F64) -> F64:
-    return np.asarray(first * (1 - part) + second * part)
-
-
-def _unit(vectors: NDArray[Any]) -> F64:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300))

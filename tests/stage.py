@@ -1,15 +1,33 @@
-"""What test scenes are built with: pieces, looks, shots, shadows, and meshes as a user would bring them."""
+"""What test scenes are built with: pieces, looks, lamps, shots and shadows."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from worldloom.kernels.tables import DEPTH, F32, GRAY, NO_TEXTURE, RGB, SEGMENTATION, ViewTable
+from tests.stage_props import evening, in_facets, ribbon, roof, torus
+from worldloom.kernels.tables import (
+    DEPTH,
+    F32,
+    GRAY,
+    LAMP_AMBIENT,
+    LAMP_CONE,
+    LAMP_DIFFUSE,
+    LAMP_DIRECTION,
+    LAMP_EXPONENT,
+    LAMP_FADING,
+    LAMP_KIND,
+    LAMP_NUMBERS,
+    LAMP_POSITION,
+    LAMP_SPECULAR,
+    NO_TEXTURE,
+    RGB,
+    SEGMENTATION,
+    ViewTable,
+)
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.meshes import Mesh, capsule, cylinder, grid, sphere
+from worldloom.render.meshes import capsule, cylinder, sphere
 from worldloom.render.scene import Scene
 from worldloom.render.views import make_views
 
@@ -30,10 +48,41 @@ class Piece(NamedTuple):
     label: int
     texture: str | None = None
     uv_scale: tuple[float, float] = (1.0, 1.0)
+    shine: Point = (0.0, 0.0, 0.0)
+
+
+class Lamp(NamedTuple):
+    """One lamp of a lane: a sun, a spot (all around unless it has a cone), or what the camera carries."""
+
+    kind: int
+    at: Point = (0.0, 0.0, 0.0)
+    towards: Point = (0.0, 0.0, -1.0)
+    ambient: Color = (0.0, 0.0, 0.0)
+    diffuse: Color = (0.0, 0.0, 0.0)
+    specular: Color = (0.0, 0.0, 0.0)
+    fading: Point = (1.0, 0.0, 0.0)
+    cone_degrees: float = 180.0
+    exponent: float = 0.0
+
+    def numbers(self) -> F32:
+        """As a lane has them."""
+        numbers = np.zeros(LAMP_NUMBERS, np.float32)
+        numbers[LAMP_KIND], numbers[LAMP_EXPONENT] = self.kind, self.exponent
+        numbers[LAMP_CONE] = np.cos(np.radians(self.cone_degrees))
+        for first, three in (
+            (LAMP_POSITION, self.at),
+            (LAMP_DIRECTION, self.towards),
+            (LAMP_AMBIENT, rgb(self.ambient)),
+            (LAMP_DIFFUSE, rgb(self.diffuse)),
+            (LAMP_SPECULAR, rgb(self.specular)),
+            (LAMP_FADING, self.fading),
+        ):
+            numbers[first : first + 3] = three
+        return numbers
 
 
 class Look(NamedTuple):
-    """A lane's light, sky and fog; fog has the horizon's colour unless told."""
+    """A lane's light, sky and fog; fog has the horizon's colour unless told. A sky of textures is named by the first."""
 
     sun_at: Point = (0.45, -0.6, 0.8)
     sun: Color = (0.62, 0.58, 0.50)
@@ -43,6 +92,8 @@ class Look(NamedTuple):
     zenith: Color = "7fb0d6"
     fog: Color | None = None
     fog_range: tuple[float, float] = (0.0, 0.0)
+    lamps: Sequence[Lamp] = ()
+    sky: str | None = None
 
 
 class Shot(NamedTuple):
@@ -113,11 +164,15 @@ def build(*lanes: tuple[Look, Sequence[Piece]]) -> Scene:
         table.ambient_ground[lane] = rgb(look.ambient_ground)
         table.sky_horizon[lane], table.sky_zenith[lane] = rgb(look.horizon), rgb(look.zenith)
         table.fog_color[lane], table.fog_range[lane] = rgb(look.fog or look.horizon), look.fog_range
+        table.lamp_count[lane] = len(look.lamps)
+        for number, lamp in enumerate(look.lamps):
+            table.lamps[lane, number] = lamp.numbers()
+        table.sky_textures[lane] = NO_TEXTURE if look.sky is None else library.texture(look.sky)
         for row, piece in zip(scene.rows(lane)[0], pieces, strict=True):
             instances.mesh[row] = library.mesh(piece.mesh)
             instances.pose[row], instances.color[row], instances.label[row] = piece.pose, rgb(piece.color), piece.label
             instances.texture[row] = NO_TEXTURE if piece.texture is None else library.texture(piece.texture)
-            instances.uv_scale[row] = piece.uv_scale
+            instances.uv_scale[row], instances.shine[row] = piece.uv_scale, piece.shine
     return scene
 
 
@@ -181,60 +236,6 @@ def assets() -> AssetLibrary:
         ("ribbon", ribbon()),
     ):
         library.add_mesh(f"{name} in facets", in_facets(mesh))
+    for number in range(6):
+        library.add_texture(f"evening {number}", evening(number, library.texture_size))
     return library
-
-
-def torus(slices: int = 40, sides: int = 20, thickness: float = 0.16) -> Mesh:
-    """A ring of diameter 1 around z."""
-    v, u = np.meshgrid(np.linspace(0, 2 * np.pi, sides + 1), np.linspace(0, 2 * np.pi, slices + 1), indexing="ij")
-    around = np.stack([np.cos(u), np.sin(u), np.zeros_like(u)], axis=-1)
-    normals = np.cos(v)[..., None] * around + np.sin(v)[..., None] * (0, 0, 1)
-    positions = (0.5 - thickness) * around + thickness * normals
-    uvs = np.stack([u / (2 * np.pi), v / (2 * np.pi)], axis=-1)
-    return _mesh(positions, normals, uvs, grid(slices, sides), two_sided=False)
-
-
-def ribbon(steps: int = 72, turns: float = 1.5) -> Mesh:
-    """A band that winds up around z: open, so both its sides are seen."""
-    across, t = np.meshgrid([-0.12, 0.12], np.linspace(0, 1, steps + 1), indexing="ij")
-    angle = 2 * np.pi * turns * t
-    outward = np.stack([np.cos(angle), np.sin(angle), np.zeros_like(t)], axis=-1)
-    positions = (0.5 - 0.25 * t)[..., None] * outward + (t - 0.5 + across)[..., None] * (0, 0, 1)
-    return _mesh(positions, outward, np.stack([6 * t, across * 4 + 0.5], axis=-1), grid(steps, 1), two_sided=True)
-
-
-def roof() -> Mesh:
-    """A saddle roof over the unit square, ridge along y, half a metre high; open below, hard edges."""
-    left_front, right_front, ridge_front = (-0.5, -0.5, 0.0), (0.5, -0.5, 0.0), (0.0, -0.5, 0.5)
-    left_back, right_back, ridge_back = (-0.5, 0.5, 0.0), (0.5, 0.5, 0.0), (0.0, 0.5, 0.5)
-    corners = np.array(
-        [
-            (right_front, right_back, ridge_back),
-            (right_front, ridge_back, ridge_front),
-            (left_back, left_front, ridge_front),
-            (left_back, ridge_front, ridge_back),
-            (left_front, right_front, ridge_front),
-            (right_back, left_back, ridge_back),
-        ]
-    )
-    any_normals = np.ones_like(corners)
-    return in_facets(_mesh(corners, any_normals, corners[..., 1:], np.arange(18).reshape(-1, 3), two_sided=False))
-
-
-def in_facets(mesh: Mesh) -> Mesh:
-    """The same shape with a normal for each triangle."""
-    corners = mesh.positions[mesh.triangles]
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    numbers = np.arange(mesh.triangles.size).reshape(-1, 3)
-    return _mesh(corners, np.repeat(normals, 3, axis=0), mesh.uvs[mesh.triangles], numbers, mesh.two_sided)
-
-
-def _mesh(positions: ArrayLike, normals: ArrayLike, uvs: ArrayLike, triangles: ArrayLike, two_sided: bool) -> Mesh:
-    """A mesh from vertices in any layout whose last axis is the coordinate."""
-    return Mesh(
-        np.asarray(positions, np.float32).reshape(-1, 3),
-        np.asarray(normals, np.float32).reshape(-1, 3),
-        np.asarray(uvs, np.float32).reshape(-1, 2),
-        np.asarray(triangles, np.int32),
-        two_sided,
-    )

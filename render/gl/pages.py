@@ -1,11 +1,12 @@
-"""Which views are drawn together: pages of views that agree in size, samples, and whether they want depth."""
+"""Which views are drawn together: pages of views that agree in size, samples, whether they want depth, and in how their
+lanes are lit and what sky they have."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.tables import DEPTH, I64, ViewTable
+from worldloom.kernels.tables import DEPTH, I64, NO_TEXTURE, LaneTable, ViewTable
 from worldloom.render.gl.targets import Group
 
 
@@ -13,14 +14,22 @@ class Page(NamedTuple):
     """Views drawn at once: the k-th of `views` goes into layer k."""
 
     group: Group
+    has_lamps: bool
+    has_sky_textures: bool
     views: I64
 
 
-def plan_pages(views: ViewTable, layers_per_page: Callable[[Group], int]) -> Iterator[Page]:
-    """All views that ask for something, group after group, in pages."""
+def plan_pages(views: ViewTable, lanes: LaneTable, layers_per_page: Callable[[Group], int]) -> Iterator[Page]:
+    """All views that ask for something, group after group, in pages.
+
+    Lanes with lamps and lanes without go through different programs, which a driver may round differently: that is for
+    the view's own lane to say, not for those that happen to be drawn with it.
+    """
     wants_depth = (views.outputs & DEPTH) != 0
-    key = (views.width.astype(np.int64) << 34) | (views.height.astype(np.int64) << 4)
-    key |= (views.samples.astype(np.int64) << 1) | wants_depth
+    has_lamps = lanes.lamp_count[views.lane] > 0
+    has_sky_textures = lanes.sky_textures[views.lane] != NO_TEXTURE
+    key = (views.width.astype(np.int64) << 36) | (views.height.astype(np.int64) << 6)
+    key |= (views.samples.astype(np.int64) << 3) | (has_lamps << 2) | (has_sky_textures << 1) | wants_depth
     asked = np.flatnonzero(views.outputs)
     order = asked[np.argsort(key[asked], kind="stable")]
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -31,4 +40,5 @@ def plan_pages(views: ViewTable, layers_per_page: Callable[[Group], int]) -> Ite
         )
         step = layers_per_page(group)
         for start in range(0, members.size, step):
-            yield Page(group, members[start : start + step])
+            some = members[start : start + step]
+            yield Page(group, bool(has_lamps[first]), bool(has_sky_textures[first]), some)

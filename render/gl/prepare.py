@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.pack import INSTANCE_FLOATS, LAYER_FLOATS, pack_instances, pack_layers
+from worldloom.kernels.pack import INSTANCE_FLOATS, LAMP_FLOATS, LAYER_FLOATS, pack_instances, pack_lamps, pack_layers
 from worldloom.kernels.tables import I32, I64, AssetTable, InstanceTable, LaneTable, ViewTable
 from worldloom.kernels.visible import COMMAND_WORDS, FACINGS, find_visible, sort_visible
 from worldloom.render.gl import raw
@@ -12,29 +12,41 @@ from worldloom.render.gl.buffers import MappedBuffer
 from worldloom.render.gl.raw import RawGL
 
 
+class ShaderTable:
+    """A buffer that shaders read as a table of vectors of four."""
+
+    def __init__(self, gl: RawGL) -> None:
+        self.buffer = MappedBuffer(gl)
+        self._gl = gl
+        self._texture = gl.create("Textures", raw.BUFFER_TEXTURE)
+        self._seen_through_it = 0
+
+    def texture(self) -> int:
+        """The table as it is bound; its buffer may be another one by now."""
+        if self._seen_through_it != self.buffer.name:
+            self._seen_through_it = self.buffer.name
+            self._gl.TextureBuffer(self._texture, raw.RGBA32F, self.buffer.name)
+        return self._texture
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self._gl.delete("Textures", self._texture)
+        self.buffer.release()
+
+
 class PageBuffers:
     """The buffers a page is drawn from."""
 
     def __init__(self, gl: RawGL) -> None:
         self.records = MappedBuffer(gl)
-        self.layers = MappedBuffer(gl)
         self.commands = MappedBuffer(gl)
-        self._gl = gl
-        self._layers_texture = gl.create("Textures", raw.BUFFER_TEXTURE)
-        self._seen_through_it = 0
-
-    def layers_texture(self) -> int:
-        """The layers' records, as shaders read them."""
-        if self._seen_through_it != self.layers.name:
-            self._seen_through_it = self.layers.name
-            self._gl.TextureBuffer(self._layers_texture, raw.RGBA32F, self.layers.name)
-        return self._layers_texture
+        self.layers = ShaderTable(gl)
+        self.lamps = ShaderTable(gl)
 
     def release(self) -> None:
         """Give the memory back."""
-        self._gl.delete("Textures", self._layers_texture)
-        for buffer in (self.records, self.layers, self.commands):
-            buffer.release()
+        for each in (self.records, self.commands, self.layers, self.lamps):
+            each.release()
 
 
 class Tables(NamedTuple):
@@ -57,6 +69,16 @@ class Preparer:
 
     def fill(self, tables: Tables, page: I64, buffers: PageBuffers) -> I32:
         """Cull, sort and pack a page; the segments [n, 3] to draw: (facing, first command, commands)."""
+        segments = self._fill_rows(tables, page, buffers)
+        assets, _, lanes, views = tables
+        layers = buffers.layers.buffer.array((page.size, LAYER_FLOATS), np.float32)
+        pack_layers(lanes, views, page, assets.texture_size, layers)
+        lamps = int(lanes.lamp_count[views.lane[page]].sum(dtype=np.int64))
+        if lamps:
+            pack_lamps(lanes, views, page, buffers.lamps.buffer.array((lamps, LAMP_FLOATS), np.float32))
+        return segments
+
+    def _fill_rows(self, tables: Tables, page: I64, buffers: PageBuffers) -> I32:
         assets, instances, lanes, views = tables
         rows = int(lanes.row_count[views.lane[page]].sum(dtype=np.int64))
         if rows > self._pairs.shape[1]:
@@ -85,5 +107,4 @@ class Preparer:
         )
         records = buffers.records.array((count, INSTANCE_FLOATS), np.float32)
         pack_instances(instances, views, page, sorted_layer, sorted_row, count, self._matrix, records)
-        pack_layers(lanes, views, page, buffers.layers.array((page.size, LAYER_FLOATS), np.float32))
         return self._segments[:segments]

@@ -40,11 +40,13 @@ class GLRenderer:
             compile_program(self._context.moderngl, vertex, fragment)
             for vertex, fragment in (
                 ("geometry.vert.glsl", "geometry.frag.glsl"),
+                ("geometry.vert.glsl", "lamplit.frag.glsl"),
                 ("sky.vert.glsl", "sky.frag.glsl"),
+                ("sky.vert.glsl", "sky_box.frag.glsl"),
                 ("cover.vert.glsl", "resolve.frag.glsl"),
             )
         ]
-        self._geometry, self._sky, self._resolve = (program.glo for program in programs)
+        self._geometry, self._lamplit, self._sky, self._sky_box, self._resolve = (program.glo for program in programs)
         self._empty_vertex_array = gl.create("VertexArrays")
         self._targets = TargetCache(gl)
         self._library: GpuLibrary | None = None
@@ -74,7 +76,7 @@ class GLRenderer:
         tables = Tables(self._upload_library(scene).table, scene.instances, scene.lanes, views)
         try:
             turn = 0
-            for page in plan_pages(views, self._targets.layers_per_page):
+            for page in plan_pages(views, scene.lanes, self._targets.layers_per_page):
                 buffers, readback = self._flights[turn]
                 readback.finish(views, offsets, arena, mark)
                 target = self._targets.get(page.group, page.views.size)
@@ -127,18 +129,20 @@ class GLRenderer:
         gl.BindFramebuffer(raw.FRAMEBUFFER, target.draw_framebuffer)
         gl.Viewport(0, 0, page.group.width, page.group.height)
         gl.ClearNamedFramebufferfv(target.draw_framebuffer, raw.DEPTH, 0, _FAR)
-        gl.BindTextureUnit(3, buffers.layers_texture())
+        gl.BindTextureUnit(3, buffers.layers.texture())
+        if page.has_lamps:
+            gl.BindTextureUnit(4, buffers.lamps.texture())
         gl.Enable(raw.DEPTH_TEST)
-        self._draw_rows(buffers, segments)
-        self._draw_sky(page.views.size)
+        self._draw_rows(self._lamplit if page.has_lamps else self._geometry, buffers, segments)
+        self._draw_sky(self._sky_box if page.has_sky_textures else self._sky, page.views.size)
         if page.group.samples > 1:
             self._draw_resolved(page.views.size, target)
 
-    def _draw_rows(self, buffers: PageBuffers, segments: I32) -> None:
+    def _draw_rows(self, program: int, buffers: PageBuffers, segments: I32) -> None:
         gl = self._gl
         assert self._library is not None
         self._library.use(buffers.records.name)
-        gl.UseProgram(self._geometry)
+        gl.UseProgram(program)
         gl.DepthFunc(raw.GREATER)
         gl.BindBuffer(raw.DRAW_INDIRECT_BUFFER, buffers.commands.name)
         for facing, first, count in segments.tolist():
@@ -150,12 +154,12 @@ class GLRenderer:
             start = ctypes.c_void_p(first * 4 * COMMAND_WORDS)
             gl.MultiDrawElementsIndirect(raw.TRIANGLES, raw.UNSIGNED_INT, start, count, 0)
 
-    def _draw_sky(self, layers: int) -> None:
+    def _draw_sky(self, program: int, layers: int) -> None:
         """Only where depth is still that of the far plane."""
         gl = self._gl
         gl.Disable(raw.CULL_FACE)
         gl.DepthFunc(raw.GEQUAL)
-        gl.UseProgram(self._sky)
+        gl.UseProgram(program)
         gl.BindVertexArray(self._empty_vertex_array)
         gl.DrawArraysInstanced(raw.TRIANGLES, 0, 3, layers)
 

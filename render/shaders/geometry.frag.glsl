@@ -1,48 +1,12 @@
 #version 450
-#include "rounded.glsl"
+#include "surface.glsl"
 
-in vec3 world_normal;
-in vec2 scaled_uv;
-in float depth_m;
-flat in vec4 color_label;
-flat in int texture_index;
-flat in vec4 to_light;        // w: depth where fog begins
-flat in vec4 light_color;     // w: 1 / (depth where fog ends - where it begins), 0 without fog
-flat in vec4 ambient;         // w: near
-flat in vec4 ambient_ground;  // w: far
-flat in vec3 fog_color;
-
-layout(binding = 0) uniform sampler2DArray textures;
-
-layout(location = 0) out vec4 out_color;  // rgb, and the label as alpha
-layout(location = 1) out float out_depth;
-
-// The level of detail from derivatives that are exact at the pixel's centre: uv / w and 1 / w are linear on the screen,
-// so their differences between neighbours are their derivatives, and the quotient rule gives those of uv.
-vec3 texel() {
-    float q = gl_FragCoord.w;
-    vec2 size = vec2(textureSize(textures, 0).xy);
-    vec2 over_w = scaled_uv * q;
-    vec2 along_x = size * (dFdx(over_w) - scaled_uv * dFdx(q)) / q;
-    vec2 along_y = size * (dFdy(over_w) - scaled_uv * dFdy(q)) / q;
-    float rho2 = max(dot(along_x, along_x), dot(along_y, along_y));
-    float smallest = float(textureQueryLevels(textures) - 1);
-    float level = clamp(floor(0.5 * log2(rho2) + 0.5), 0.0, smallest);
-    return textureLod(textures, vec3(scaled_uv, texture_index), level).rgb;
-}
-
+// By the light of the lane: one sun, and what comes from everywhere.
 void main() {
     vec3 albedo = color_label.rgb;
     if (texture_index >= 0) albedo *= texel();
-    // Cofactors turn with the sign of the pose's volume, as the triangle's way round does: facing settles both.
-    vec3 n = gl_FrontFacing ? world_normal : -world_normal;
-    n *= inversesqrt(max(dot(n, n), 1e-30));
+    vec3 n = unit_normal();
     vec3 light = mix(ambient_ground.rgb, ambient.rgb, 0.5 + 0.5 * n.z);
     light += light_color.rgb * max(0.0, dot(n, to_light.xyz));
-    vec3 color = min(vec3(1.0), albedo * light);
-    // A pixel's centre may lie outside a triangle that only its samples touch, and so before or beyond what is drawn.
-    float depth = clamp(depth_m, ambient.w, ambient_ground.w);
-    float fog = clamp((depth - to_light.w) * light_color.w, 0.0, 1.0);
-    out_color = vec4(rounded(mix(color, fog_color, fog)), color_label.a);
-    out_depth = depth;
+    write(min(vec3(1.0), albedo * light));
 }

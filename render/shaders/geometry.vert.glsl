@@ -14,6 +14,7 @@ layout(location = 7) in vec4 cofactors_x;    // w: red
 layout(location = 8) in vec4 cofactors_y;    // w: green
 layout(location = 9) in vec4 cofactors_z;    // w: blue
 layout(location = 10) in vec4 surface;       // uv scale, texture, label
+layout(location = 11) in vec4 shine_of_row;  // emission, specular, exponent
 
 out vec3 world_normal;
 out vec2 scaled_uv;
@@ -25,13 +26,19 @@ flat out vec4 light_color;
 flat out vec4 ambient;
 flat out vec4 ambient_ground;
 flat out vec3 fog_color;
+// For lamps.
+out vec3 from_eye;
+flat out vec3 shine;
+flat out ivec2 lamp_range;
+flat out vec4 to_viewer;
 
 void main() {
     vec4 local = vec4(position, 1.0);
     depth_m = dot(to_depth, local);
+    vec2 clip = vec2(dot(to_clip_x, local), dot(to_clip_y, local));
     gl_Position = vec4(
-        dot(to_clip_x, local),
-        -dot(to_clip_y, local),  // down, so that row 0 of a texture is the top of the picture
+        clip.x,
+        -clip.y,  // down, so that row 0 of a texture is the top of the picture
         depth_to_clip.x * depth_m + depth_to_clip.y,
         depth_to_clip.z > 0.0 ? 1.0 : depth_m
     );
@@ -46,4 +53,10 @@ void main() {
     ambient = of_layer(layer, AMBIENT);
     ambient_ground = of_layer(layer, AMBIENT_GROUND);
     fog_color = of_layer(layer, FOG_COLOR).rgb;
+    vec4 right = of_layer(layer, RIGHT), up = of_layer(layer, UP);
+    vec3 forward = of_layer(layer, FORWARD).xyz;
+    from_eye = clip.x * right.xyz + clip.y * up.xyz + depth_m * forward;
+    shine = shine_of_row.xyz;
+    lamp_range = ivec2(right.w, up.w);
+    to_viewer = vec4(-forward, depth_to_clip.z);
 }

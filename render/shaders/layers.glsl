@@ -7,10 +7,10 @@ const int LIGHT_COLOR = 1;     // w: 1 / (depth where fog ends - where it begins
 const int AMBIENT = 2;         // what a surface facing up receives; w: near
 const int AMBIENT_GROUND = 3;  // what a surface facing down receives; w: far
 const int FOG_COLOR = 4;       // w: 1 if orthographic
-const int SKY_HORIZON = 5;
-const int SKY_ZENITH = 6;
-const int RIGHT = 7;           // from the middle of the picture, one metre ahead, to its right edge
-const int UP = 8;              // and to its top edge
+const int SKY_HORIZON = 5;     // w: the first of the sky's six textures
+const int SKY_ZENITH = 6;      // w: which of their levels
+const int RIGHT = 7;           // from the middle of the picture, one metre ahead, to its right edge; w: the first of its lamps
+const int UP = 8;              // and to its top edge; w: how many lamps it has
 const int FORWARD = 9;
 
 vec4 of_layer(int layer, int what) { return texelFetch(layers, 10 * layer + what); }

@@ -6,6 +6,9 @@
 out vec4 ray_up;               // the ray through this point; w: how far up the picture it is, 0 to 1
 flat out vec4 horizon_far;     // the sky's colour below; w: depth of the far plane
 flat out vec4 zenith_is_flat;  // the sky's colour above; w: 1 if orthographic
+// For a sky of textures.
+out vec3 sky_ray;              // the same ray; in an orthographic picture, the way the camera looks
+flat out ivec2 sky_texture_level;
 
 void main() {
     vec2 corner = vec2(gl_VertexID == 1 ? 3.0 : -1.0, gl_VertexID == 2 ? 3.0 : -1.0);
@@ -16,4 +19,6 @@ void main() {
     ray_up = vec4(ray, 0.5 - 0.5 * corner.y);
     horizon_far = vec4(of_layer(gl_InstanceID, SKY_HORIZON).rgb, of_layer(gl_InstanceID, AMBIENT_GROUND).w);
     zenith_is_flat = vec4(of_layer(gl_InstanceID, SKY_ZENITH).rgb, of_layer(gl_InstanceID, FOG_COLOR).w);
+    sky_ray = zenith_is_flat.w > 0.0 ? of_layer(gl_InstanceID, FORWARD).xyz : ray;
+    sky_texture_level = ivec2(of_layer(gl_InstanceID, SKY_HORIZON).w, of_layer(gl_InstanceID, SKY_ZENITH).w);
 }

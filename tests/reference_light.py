@@ -1,0 +1,129 @@
+"""The judge's light and sky: what docs/rendering.md says of lamps and of a sky of six textures, in plain NumPy.
+
+As in `reference.py`, points are measured from the eye along the axes of the world, in float64.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worldloom.kernels.tables import (
+    HEAD,
+    LAMP_AMBIENT,
+    LAMP_CONE,
+    LAMP_DIFFUSE,
+    LAMP_DIRECTION,
+    LAMP_EXPONENT,
+    LAMP_FADING,
+    LAMP_KIND,
+    LAMP_POSITION,
+    LAMP_SPECULAR,
+    SPOT,
+    AssetTable,
+    LaneTable,
+)
+
+F64: TypeAlias = NDArray[np.float64]
+Int: TypeAlias = NDArray[np.int64]
+
+# By the longest axis of a direction (s, t, r): the axis that runs to the right on the face it meets, the one that runs
+# down, and their signs; first where the longest axis is above 0, then where it is below.
+FACES = (
+    ((2, -1), (1, -1)),
+    ((2, 1), (1, -1)),
+    ((0, 1), (2, 1)),
+    ((0, 1), (2, -1)),
+    ((0, 1), (1, -1)),
+    ((0, -1), (1, -1)),
+)
+
+
+def daylight(look: LaneTable, normal: F64) -> F64:
+    """What reaches surfaces [n] of a lane without lamps."""
+    ambient = mix(look.ambient_ground, look.ambient, 0.5 + 0.5 * normal[:, 2:])
+    return np.asarray(ambient + look.light_color * np.maximum(0, -normal @ unit(look.light_direction))[:, None])
+
+
+def lamplight(
+    look: LaneTable, eye: F64, forward: F64, point: F64, to_viewer: F64, normal: F64, color: F64, shine: F64
+) -> F64:
+    """The colours [n, 3] under a lane's lamps, not yet held to 1 and without a texture."""
+    emission, mirror, sharpness = shine.T[:, :, None]
+    light = emission * color
+    for lamp in look.lamps[: int(look.lamp_count)]:
+        direction = forward if lamp[LAMP_KIND] == HEAD else lamp[LAMP_DIRECTION : LAMP_DIRECTION + 3]
+        to_lamp, strength = np.broadcast_to(-unit(direction), point.shape), np.ones((len(point), 1))
+        if lamp[LAMP_KIND] == SPOT:
+            away = lamp[LAMP_POSITION : LAMP_POSITION + 3] - eye - point
+            to_lamp, strength = unit(away), _strength(lamp, away)
+        ambient, diffuse, specular = (
+            lamp[first : first + 3] for first in (LAMP_AMBIENT, LAMP_DIFFUSE, LAMP_SPECULAR)
+        )
+        facing = dot(normal, to_lamp)[:, None]
+        glance = np.maximum(0, dot(normal, unit(to_lamp + to_viewer)))[:, None] ** sharpness
+        light = light + strength * (
+            ambient * color
+            + diffuse * color * np.maximum(0, facing)
+            + specular * mirror * np.where(facing > 0, glance, 0)
+        )
+    return np.asarray(light)
+
+
+def _strength(lamp: F64, away: F64) -> F64:
+    """What is left [n, 1] of a lamp's light that far from it, and that far from the way it points."""
+    distance = np.linalg.norm(away, axis=1, keepdims=True)
+    strength = 1 / (lamp[LAMP_FADING : LAMP_FADING + 3] * distance ** np.arange(3)).sum(axis=1, keepdims=True)
+    if lamp[LAMP_CONE] > -1:
+        along = -dot(unit(away), unit(lamp[LAMP_DIRECTION : LAMP_DIRECTION + 3]))[:, None]
+        inside = (along >= lamp[LAMP_CONE]) & (along > 0)
+        strength = strength * np.where(inside, np.maximum(0, along) ** lamp[LAMP_EXPONENT], 0)
+    return np.asarray(strength)
+
+
+def sky_box(table: AssetTable, first: int, rays: F64, pixel: float) -> F64:
+    """The colours [n, 3] of six textures around the world, seen along these rays; a pixel is `pixel` high at depth 1."""
+    x, y, z = rays.T
+    axes = np.stack([x, z, -y])
+    longest = abs(axes).argmax(axis=0)
+    face = 2 * longest + (axes[longest, np.arange(len(rays))] < 0)
+    smallest = len(table.mip_first_texel) - 1
+    level = int(np.clip(np.floor(np.log2(pixel * table.texture_size / 2) + 0.5), 0, smallest))
+    side = table.texture_size >> level
+    colors = np.zeros((len(rays), 3))
+    for number, ((right, right_sign), (down, down_sign)) in enumerate(FACES):
+        here = face == number
+        across = np.stack([right_sign * axes[right, here], down_sign * axes[down, here]], axis=1)
+        uv = 0.5 + 0.5 * across / abs(axes[number // 2, here])[:, None]
+        at = np.clip(uv * side, 0.5, side - 0.5)
+        colors[here] = bilinear(table, np.full(here.sum(), first + number), np.full(here.sum(), level), at)
+    return colors
+
+
+def bilinear(table: AssetTable, texture: NDArray[Any], level: Int, at: F64) -> F64:
+    """The colours [n, 3] of textures at places [n, 2] in texels of a level; they repeat."""
+    size = table.texture_size >> level
+    low = np.floor(at - 0.5).astype(np.int64)
+    part = at - 0.5 - low
+    color = np.zeros((len(at), 3))
+    for du, dv in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        u, v = (low[:, 0] + du) % size, (low[:, 1] + dv) % size
+        packed = table.texels[texture, table.mip_first_texel[level] + v * size + u]
+        share = abs(1 - du - part[:, :1]) * abs(1 - dv - part[:, 1:])
+        color += share * (packed[:, None] >> np.array([0, 8, 16], np.uint32) & 255) / 255
+    return color
+
+
+def dot(left: F64, right: F64) -> F64:
+    """Row by row."""
+    return np.asarray((left * right).sum(axis=-1))
+
+
+def mix(first: NDArray[Any], second: NDArray[Any], part: F64) -> F64:
+    """`first` where `part` is 0, `second` where it is 1."""
+    return np.asarray(first * (1 - part) + second * part)
+
+
+def unit(vectors: NDArray[Any]) -> F64:
+    """The same ways, one metre long; no way at all stays none."""
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300))
