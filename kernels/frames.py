@@ -9,8 +9,10 @@ import numpy as np
 from worldloom.kernels.cameras import is_crooked
 from worldloom.kernels.compiling import brief, called, inlined
 from worldloom.kernels.scratch import MAX_WIDTH, padded
-from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, OUTPUT_BYTES, OUTPUTS, U8
+from worldloom.kernels.tables import F32, I32, I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, OUTPUT_BYTES, OUTPUTS, U8
 
+SKY_SIDES = 6
+"""Textures of a sky that has any."""
 _OUTPUTS = len(OUTPUTS)
 _LARGEST = 3.4028234663852886e38
 """Of float32."""
@@ -82,6 +84,8 @@ def is_sound(
     arena_bytes: int,
     first_row: I32,
     row_count: I32,
+    sky_textures: I32,
+    lamp_count: I32,
     mesh: I32,
     texture: I32,
     meshes: int,
@@ -90,8 +94,8 @@ def is_sound(
 ) -> bool:
     """Whether nothing is wrong with a draw; `render/check.py` has the words for what is.
 
-    Not with the numbers in views, nor with the rows of their lanes, nor with the slots: they lie in the arena and do
-    not overlap. `blocks` [4 * V, 2] is scratch.
+    Not with the numbers in views, nor with their lanes and the rows of those, nor with the slots: they lie in the arena
+    and do not overlap. `blocks` [4 * V, 2] is scratch.
     """
     for view in range(lane.size):
         if lane[view] < 0 or lane[view] >= first_row.size:
@@ -106,6 +110,10 @@ def is_sound(
         if near[view] <= 0.0 and orthographic[view] == 0:
             return False
         if is_crooked(camera, view, tolerance):
+            return False
+        if lamp_count[lane[view]] < 0 or lamp_count[lane[view]] > MAX_LAMPS:
+            return False
+        if sky_textures[lane[view]] != NO_TEXTURE and not 0 <= sky_textures[lane[view]] <= textures - SKY_SIDES:
             return False
         if not _are_known(mesh, first_row[lane[view]], row_count[lane[view]], NO_MESH, meshes):
             return False

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worldloom.kernels.cameras import first_crooked
-from worldloom.kernels.frames import is_sound
+from worldloom.kernels.frames import SKY_SIDES, is_sound
 from worldloom.kernels.scratch import MAX_WIDTH
-from worldloom.kernels.tables import I64, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
+from worldloom.kernels.tables import I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
 from worldloom.render.views import frame_bytes
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def _is_sound(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool
         arena.size,
         lanes.first_row,
         lanes.row_count,
+        lanes.sky_textures,
+        lanes.lamp_count,
         instances.mesh,
         instances.texture,
         len(table.mesh_first_triangle),
@@ -82,6 +84,7 @@ def _find_fault(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> No
     _refuse(views.outputs, views.outputs > every, "outputs", f"bits of {', '.join(OUTPUTS)}, at most {every}")
     _refuse(views.orthographic, views.orthographic > 1, "orthographic", "0 or 1")
     _check_cameras(views)
+    _check_lanes(scene, views)
     _check_rows(scene, views)
     _check_slots(views, arena, offsets)
 
@@ -127,6 +130,26 @@ def _check_cameras(views: ViewTable) -> None:
             f"view {view}: its camera is {views.camera[view].tolist()}, expected finite numbers whose first three "
             "columns are of unit length and square to each other (render.views.look_at makes such)"
         )
+
+
+def _check_lanes(scene: "Scene", views: ViewTable) -> None:
+    """Of the lanes that are drawn: their lamps and their sky."""
+    lanes = np.unique(views.lane)
+    counts, first_textures = scene.lanes.lamp_count[lanes], scene.lanes.sky_textures[lanes]
+    known = len(scene.assets.table.texels)
+    has_sky = (first_textures >= 0) & (first_textures <= known - SKY_SIDES)
+    for name, values, wrong, expected in (
+        ("lamp_count", counts, (counts < 0) | (counts > MAX_LAMPS), f"0 to {MAX_LAMPS}"),
+        (
+            "sky_textures",
+            first_textures,
+            (first_textures != NO_TEXTURE) & ~has_sky,
+            f"{NO_TEXTURE} for none, or the first of {SKY_SIDES} textures of the {known} there are",
+        ),
+    ):
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            raise ValueError(f"lane {lanes[first]}: {name} is {values[first]}, expected {expected}")
 
 
 def _check_rows(scene: "Scene", views: ViewTable) -> None:

@@ -57,9 +57,7 @@ def lamplight(
         if lamp[LAMP_KIND] == SPOT:
             away = lamp[LAMP_POSITION : LAMP_POSITION + 3] - eye - point
             to_lamp, strength = unit(away), _strength(lamp, away)
-        ambient, diffuse, specular = (
-            lamp[first : first + 3] for first in (LAMP_AMBIENT, LAMP_DIFFUSE, LAMP_SPECULAR)
-        )
+        ambient, diffuse, specular = (lamp[first : first + 3] for first in (LAMP_AMBIENT, LAMP_DIFFUSE, LAMP_SPECULAR))
         facing = dot(normal, to_lamp)[:, None]
         glance = np.maximum(0, dot(normal, unit(to_lamp + to_viewer)))[:, None] ** sharpness
         light = light + strength * (
@@ -82,7 +80,7 @@ def _strength(lamp: F64, away: F64) -> F64:
 
 
 def sky_box(table: AssetTable, first: int, rays: F64, pixel: float) -> F64:
-    """The colours [n, 3] of six textures around the world, seen along these rays; a pixel is `pixel` high at depth 1."""
+    """The colours [n, 3] of six textures around the world, along these rays; a pixel is `pixel` high at depth 1."""
     x, y, z = rays.T
     axes = np.stack([x, z, -y])
     longest = abs(axes).argmax(axis=0)

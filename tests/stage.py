@@ -82,7 +82,7 @@ class Lamp(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A lane's light, sky and fog; fog has the horizon's colour unless told. A sky of textures is named by the first."""
+    """A lane's light, sky and fog; fog has the horizon's colour unless told. A sky of textures has its first's name."""
 
     sun_at: Point = (0.45, -0.6, 0.8)
     sun: Color = (0.62, 0.58, 0.50)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from worldloom.kernels.frames import is_sound, measure_views, place_frames
 from worldloom.kernels.scratch import BLOCK
-from worldloom.kernels.tables import I64, OUTPUT_BYTES, U8, ViewTable
+from worldloom.kernels.tables import I64, MAX_LAMPS, OUTPUT_BYTES, U8, ViewTable
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import _find_fault, _is_sound
 from worldloom.render.memory import MEMORY, place_of
@@ -17,6 +17,8 @@ from worldloom.render.scene import Scene
 from worldloom.render.views import frame_bytes, look_at, make_views
 
 ASSETS = AssetLibrary(texture_size=4)
+for number in range(4):
+    ASSETS.add_texture(f"side {number}", np.zeros((4, 4, 3), np.uint8))
 LANES, ROWS = 5, 3
 SPOILS: dict[str, tuple[Any, ...]] = {
     "lane": (-1, LANES, LANES - 1, 0),
@@ -30,11 +32,14 @@ SPOILS: dict[str, tuple[Any, ...]] = {
     "far": (0.0, -1.0, np.nan, np.inf, -np.inf, 3e38, 0.05),
 }
 """Numbers at and around what each column may hold."""
+LANE_SPOILS = {"lamp_count": (-1, 0, MAX_LAMPS, MAX_LAMPS + 1), "sky_textures": (-2, -1, 0, 2, 3, 2**31 - 1)}
 
 
 def make_scene(rng: np.random.Generator) -> Scene:
     scene = Scene(ASSETS)
     every = scene.rows(scene.add(LANES, ROWS)).ravel()
+    scene.lanes.lamp_count[:] = rng.integers(0, MAX_LAMPS, LANES)
+    scene.lanes.sky_textures[:] = rng.integers(-1, len(ASSETS.table.texels) - 5, LANES)
     scene.instances.mesh[every] = rng.integers(-1, len(ASSETS.table.mesh_first_triangle), every.size)
     scene.instances.texture[every] = rng.integers(-1, len(ASSETS.table.texels), every.size)
     return scene
@@ -120,7 +125,7 @@ def test_views_are_measured(seed: int, count: int) -> None:
     seed=st.integers(0, 2**32),
     count=st.integers(0, 4),
     order=st.sampled_from(["views", "outputs", "any"]),
-    spoiled=st.sampled_from([None, *SPOILS, "camera", "mesh", "texture", "offsets", "arena"]),
+    spoiled=st.sampled_from([None, *SPOILS, *LANE_SPOILS, "camera", "mesh", "texture", "offsets", "arena"]),
 )
 def test_sound_is_what_nothing_is_wrong_with(seed: int, count: int, order: str, spoiled: str | None) -> None:
     rng = np.random.default_rng(seed)
@@ -130,6 +135,8 @@ def test_sound_is_what_nothing_is_wrong_with(seed: int, count: int, order: str, 
     if spoiled in ("mesh", "texture"):
         known = len(ASSETS.table.mesh_first_triangle if spoiled == "mesh" else ASSETS.table.texels)
         getattr(scene.instances, spoiled)[rng.integers(LANES * ROWS)] = rng.choice([-2, -1, known - 1, known])
+    elif spoiled in LANE_SPOILS:
+        getattr(scene.lanes, spoiled)[rng.integers(LANES)] = rng.choice(LANE_SPOILS[spoiled])
     elif count and spoiled == "offsets":
         offsets.ravel()[rng.integers(offsets.size)] += rng.integers(-40, 40)
     elif count and spoiled == "camera":
@@ -170,6 +177,25 @@ def test_rows_that_no_view_can_show_do_not_matter(lane: int) -> None:
     assert _is_sound(scene, views, arena, offsets) == (not shown)
     expected = f"instance row {lane * ROWS + 1}: mesh is 999, expected -1 for none, or 0 to {last}" if shown else ""
     assert fault(scene, views, arena, offsets) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("lamp_count", MAX_LAMPS + 1, f"lamp_count is {MAX_LAMPS + 1}, expected 0 to {MAX_LAMPS}"),
+        ("sky_textures", 3, "sky_textures is 3, expected -1 for none, or the first of 6 textures of the 8 there are"),
+    ],
+)
+@pytest.mark.parametrize("lane", range(LANES))
+def test_lanes_that_no_view_is_of_do_not_matter(lane: int, column: str, value: int, expected: str) -> None:
+    rng = np.random.default_rng(lane)
+    scene, views = make_scene(rng), make_views([3, 1, 3], camera=look_at((0, 0, 0), (0, 1, 0)))
+    offsets, size_bytes = lay_out_by(views, "outputs", rng)
+    arena = np.zeros(size_bytes, np.uint8)
+    getattr(scene.lanes, column)[lane] = value
+    shown = lane in (1, 3)
+    assert _is_sound(scene, views, arena, offsets) == (not shown)
+    assert fault(scene, views, arena, offsets) == (f"lane {lane}: {expected}" if shown else "")
 
 
 def test_all_memory_is_an_arena_like_any_other() -> None:

@@ -7,9 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.stage import ALL_OUTPUTS
+from tests.stage import ALL_OUTPUTS, Lamp
+from tests.stage_props import evening
 from worldloom.kernels.backdrop import MAX_ROWS, SLOTS
-from worldloom.kernels.tables import NO_MESH, ViewTable
+from worldloom.kernels.tables import (
+    HEAD,
+    LAMP_CONE,
+    LAMP_DIFFUSE,
+    LAMP_EXPONENT,
+    LAMP_KIND,
+    NO_MESH,
+    SPOT,
+    SUN,
+    ViewTable,
+)
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
@@ -19,6 +30,10 @@ from worldloom.render.views import look_at, make_views
 ROWS = 6
 STILL = 4
 LANES = 5
+LAMPS = (
+    Lamp(SPOT, (0.5, -4, 2), (-0.1, 1, -0.5), "202020", "806040", "ffffff", (0.5, 0.1, 0.02), 60.0, 2.0),
+    Lamp(SUN, towards=(1, 2, -3), diffuse="405060", specular="ffffff"),
+)
 TIMES_TO_KEEP = 3
 """A backdrop is missed, made, and found."""
 
@@ -37,15 +52,28 @@ def furnish(scene: Scene, lanes: np.ndarray, rows: int = ROWS, still: int = STIL
             instances.color[row] = chance.uniform(0.2, 1.0, 3)
             instances.texture[row] = chance.integers(-1, 2) if place else 0
             instances.label[row] = 1 + place
+    instances.shine[:] = (0.1, 0.5, 4.0)
     scene.lanes.fog_range[lanes] = (2.0, 12.0)
     scene.lanes.light_direction[lanes] = rng.normal(size=3)
 
 
-def stage(still: int = STILL, rows: int = ROWS, library: AssetLibrary | None = None) -> tuple[Scene, ViewTable]:
-    scene = Scene(library or AssetLibrary(texture_size=32))
+def stage(
+    still: int = STILL, rows: int = ROWS, library: AssetLibrary | None = None, lamps: int = 0
+) -> tuple[Scene, ViewTable]:
+    scene = Scene(library or with_sky())
     lanes = scene.add(LANES, rows, still)
     furnish(scene, lanes, rows, still)
+    for number, lamp in enumerate(LAMPS[:lamps]):
+        scene.lanes.lamps[lanes, number] = lamp.numbers()
+    scene.lanes.lamp_count[lanes] = lamps
     return scene, look(lanes)
+
+
+def with_sky() -> AssetLibrary:
+    library = AssetLibrary(texture_size=32)
+    for side in range(6):
+        library.add_texture(f"evening {side}", evening(side, 32))
+    return library
 
 
 def look(lanes: np.ndarray, **how: object) -> ViewTable:
@@ -153,17 +181,45 @@ CHANGES = {
             "label": 99,
         }.items()
     },
+    "lane's sky_textures": set_to("lanes", "sky_textures", 4),
+}
+
+
+def set_lamp(lamp: int, number: int, value: float) -> Callable[[Scene, ViewTable, int], None]:
+    def change(scene: Scene, views: ViewTable, row: int) -> None:
+        scene.lanes.lamps[:, lamp, number] = value
+
+    return change
+
+
+LAMP_CHANGES = {
+    "lane's lamp_count": set_to("lanes", "lamp_count", 1),
+    "lane's last lamp": set_lamp(1, LAMP_DIFFUSE + 2, 0.6),
+    **{
+        f"lane's lamps, number {number}": set_lamp(0, number, {LAMP_KIND: HEAD, LAMP_CONE: 0.98}.get(number, 0.8))
+        for number in range(LAMP_EXPONENT + 1)
+    },
+    **{
+        f"row's shine, {shine}": set_to("rows", "shine", shine)
+        for shine in ((0.3, 0.5, 4.0), (0.1, 0.3, 4.0), (0.1, 0.5, 3.0))
+    },
 }
 
 
 @pytest.mark.parametrize(
-    ("what", "row"), [(what, row) for what in CHANGES for row in range(STILL if what.startswith("row") else 1)]
+    ("what", "row"),
+    [
+        (what, row)
+        for what in [*CHANGES, *LAMP_CHANGES]
+        for row in range(STILL if what.startswith("row") and what in CHANGES else 1)
+    ],
 )
 def test_a_backdrop_serves_only_what_is_the_same_in_everything(alone: CPURenderer, what: str, row: int) -> None:
-    scene, views = stage()
+    scene, views = stage(lamps=len(LAMPS) if what in LAMP_CHANGES else 0)
     keep(alone, scene, views)
+    assert kept(alone) == 1
     before = draw_plainly(scene, views)
-    CHANGES[what](scene, views, row)
+    {**CHANGES, **LAMP_CHANGES}[what](scene, views, row)
     expected = draw_plainly(scene, views)
     for _ in range(TIMES_TO_KEEP):
         assert draw(alone, scene, views) == expected
@@ -233,8 +289,8 @@ def test_more_still_rows_than_rows_are_refused(still_rows: int) -> None:
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_whatever_changes_between_draws(data: st.DataObject) -> None:
-    scene, views = stage(still=data.draw(st.integers(0, ROWS)))
-    changed = [*CHANGES.items()]
+    scene, views = stage(still=data.draw(st.integers(0, ROWS)), lamps=data.draw(st.integers(0, len(LAMPS))))
+    changed = [*CHANGES.items(), *LAMP_CHANGES.items()]
     with CPURenderer(threads=data.draw(st.sampled_from([1, 2]))) as renderer:
         for _ in range(data.draw(st.integers(1, 6))):
             draw(renderer, scene, views)

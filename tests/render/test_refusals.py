@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stage import Look, Piece, build, pose
-from worldloom.kernels.tables import DEPTH, RGB, SEGMENTATION
+from tests.stage import Look, Piece, assets, build, pose
+from worldloom.kernels.tables import DEPTH, MAX_LAMPS, RGB, SEGMENTATION
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.renderer import Renderer
 from worldloom.render.views import look_at, make_views
@@ -49,6 +49,13 @@ def row(column: str, value: int) -> Callable[[Tables], None]:
     return spoil
 
 
+def lane(column: str, value: int) -> Callable[[Tables], None]:
+    def spoil(tables: Tables) -> None:
+        getattr(tables["scene"].lanes, column)[1] = value
+
+    return spoil
+
+
 def swap(name: str, change: Callable[[Any], Any]) -> Callable[[Tables], None]:
     def spoil(tables: Tables) -> None:
         tables[name] = change(tables[name])
@@ -82,6 +89,10 @@ REFUSED: dict[str, tuple[Callable[[Tables], None], str]] = {
     "unknown mesh": (row("mesh", 999), "row 1: mesh"),
     "negative mesh": (row("mesh", -2), "row 1: mesh"),
     "unknown texture": (row("texture", 999), "row 1: texture"),
+    "more lamps than a lane has": (lane("lamp_count", MAX_LAMPS + 1), "lane 1: lamp_count is 9, expected 0 to 8"),
+    "fewer lamps than none": (lane("lamp_count", -1), "lane 1: lamp_count is -1"),
+    "sky without its last side": (lane("sky_textures", len(assets().table.texels) - 5), "lane 1: sky_textures"),
+    "negative sky": (lane("sky_textures", -2), "lane 1: sky_textures is -2, expected -1 for none, or the first of 6"),
     "offset past the end": (offset(1, 0, 10_000_000), "view 1: .*rgb"),
     "slot over the end": (offset(1, 0, 4000), "view 1: .*rgb"),
     "offset missing": (offset(1, 2, -1), "view 1: .*depth"),
