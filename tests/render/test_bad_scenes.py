@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from tests.stage import ALL_OUTPUTS, Look, Piece, assets, build, pose
-from worldloom.kernels.tables import DEPTH, I64, NO_TEXTURE, OUTPUTS, U8, ViewTable
+from worldloom.kernels.tables import DEPTH, I64, LAMP_NUMBERS, MAX_LAMPS, NO_TEXTURE, OUTPUTS, U8, ViewTable
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
@@ -142,8 +142,14 @@ def test_no_views_are_no_work(renderer: Renderer) -> None:
     assert (arena == 0xA5).all()
 
 
-ODD = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-20, 1e-6, 1e6, 1e20, 3e38, np.nan, np.inf, -np.inf])
+ODD_NUMBERS = [0.0, -0.0, 1.0, -1.0, 1e-20, 1e-6, 1e6, 1e20, 3e38, np.nan, np.inf, -np.inf]
+ODD = st.sampled_from(ODD_NUMBERS)
 SMALL = st.floats(-3, 3, width=32)
+
+
+def odd(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Mostly ordinary numbers, and some that are not."""
+    return np.where(rng.random(shape) < 0.2, rng.choice(ODD_NUMBERS, shape), rng.uniform(-1, 2, shape))
 
 
 @st.composite
@@ -164,6 +170,12 @@ def scenes(draw_from: st.DrawFn) -> Scene:
             st.sampled_from([(0, 0), (1, 4), (-1e30, 1e30), (np.nan, 1), (0, np.inf)])
         )
         scene.lanes.light_direction[lane] = draw_from(st.sampled_from([(0, 0, 0), (1, 2, 3), (1e30, 0, 0)]))
+        scene.lanes.sky_textures[lane] = draw_from(st.sampled_from([NO_TEXTURE, assets().texture("evening 0")]))
+        scene.lanes.lamp_count[lane] = draw_from(st.sampled_from([0, 1, MAX_LAMPS]))
+        if scene.lanes.lamp_count[lane]:
+            rng = np.random.default_rng(draw_from(st.integers(0, 2**32)))
+            scene.lanes.lamps[lane] = odd(rng, MAX_LAMPS, LAMP_NUMBERS)
+            scene.instances.shine[scene.rows(lane)[0]] = odd(rng, scene.rows(lane).size, 3)
     return scene
 
 

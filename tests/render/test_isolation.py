@@ -4,7 +4,21 @@ import numpy as np
 import pytest
 
 from tests.stage import ALL_OUTPUTS, assets
-from worldloom.kernels.tables import I32, NO_MESH, OUTPUTS, ViewTable
+from worldloom.kernels.tables import (
+    HEAD,
+    I32,
+    LAMP_AMBIENT,
+    LAMP_FADING,
+    LAMP_KIND,
+    LAMP_NUMBERS,
+    MAX_LAMPS,
+    NO_MESH,
+    NO_TEXTURE,
+    OUTPUTS,
+    SPOT,
+    SUN,
+    ViewTable,
+)
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
@@ -32,6 +46,12 @@ def populate(scene: Scene, lanes: I32, seed: int) -> None:
         instances.label[rows] = label_of(lane)
         table.sky_zenith[lane], table.light_direction[lane] = rng.uniform(0, 1, 3), rng.normal(size=3)
         table.fog_range[lane] = (2.0, rng.uniform(5.0, 20.0))
+        instances.shine[rows] = rng.uniform((0, 0, 0), (0.2, 0.8, 30.0), (rows.size, 3))
+        table.lamp_count[lane] = rng.integers(0, 4)
+        table.lamps[lane] = rng.uniform(-1, 1, (MAX_LAMPS, LAMP_NUMBERS))
+        table.lamps[lane, :, LAMP_KIND] = rng.choice([SUN, SPOT, HEAD], MAX_LAMPS)
+        table.lamps[lane, :, LAMP_AMBIENT : LAMP_FADING + 3] = rng.uniform(0.1, 0.5, (MAX_LAMPS, 12))
+        table.sky_textures[lane] = rng.choice([NO_TEXTURE, assets().texture("evening 0")])
 
 
 def label_of(lane: int) -> int:
