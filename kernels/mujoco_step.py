@@ -1,0 +1,101 @@
+"""Steps of many MuJoCo simulations, by the addresses of their models and data, without the GIL.
+
+MuJoCo's functions are called through their addresses. What goes wrong in one simulation is noted and ends its own step
+only: an error that would end the process, or a warning, which MuJoCo counts in the simulation itself.
+"""
+
+import numpy as np
+
+from worldloom.kernels.compiling import inlined, kernel
+from worldloom.kernels.guarded import TEXT_BYTES, call_four, call_one
+from worldloom.kernels.sharing import take_part
+from worldloom.kernels.tables import F64, I32, I64
+
+WARNINGS = 7
+"""Kinds of warnings that a simulation counts."""
+FAILED = 1 << WARNINGS
+"""In an alarm: the step ended in an error. The bits below it are the warnings that were new."""
+
+
+@kernel
+def step_lanes(
+    lanes: I64,
+    model: I64,
+    data: I64,
+    ctrl: I64,
+    counts_at: I64,
+    controls: F64,
+    calls: I64,
+    tools: I64,
+    grave: int,
+    part: int,
+    taken: I64,
+    texts: int,
+    numbers: F64,
+    counts: I32,
+    alarms: I64,
+) -> None:
+    """Set each lane's controls [n, nu] and make the calls, one after the other, until all are made or one gives a grave alarm.
+
+    `model`, `data`: addresses, and `ctrl`, `counts_at`: places in `numbers` and `counts`, for all lanes. `calls`: the
+    addresses of functions of model and data. `tools`: those of the guard's call and hook, and of the function that sets
+    a thread's hook. `grave`: the alarms after which a lane's calls end. `texts`: the address of room for an error's text for each of `lanes`. Several threads may be at it
+    with the same `taken`: each takes the next part.
+    """
+    before = call_one(tools[2], tools[1])
+    first = take_part(taken, part)
+    while first < lanes.size:
+        for k in range(first, min(first + part, lanes.size)):
+            lane = lanes[k]
+            for actuator in range(controls.shape[1]):
+                numbers[ctrl[lane] + actuator] = controls[k, actuator]
+            text = texts + TEXT_BYTES * k
+            alarms[k] = _run(model[lane], data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
+        first = take_part(taken, part)
+    call_one(tools[2], before)
+
+
+@inlined
+def _run(model: int, data: int, calls: I64, guard: int, text: int, grave: int, counts: I32, counts_at: int) -> int:
+    """Make the calls; what alarms they gave, else 0."""
+    alarm = 0
+    known = _digest(counts, counts_at)
+    for step in range(calls.size):
+        if call_four(guard, calls[step], model, data, text) != 0:
+            return alarm | FAILED
+        seen = _digest(counts, counts_at)
+        if seen != known:
+            known = seen
+            for kind in range(WARNINGS):
+                if counts[counts_at + 2 * kind] != 0:
+                    alarm |= 1 << kind
+            if alarm & grave:
+                return alarm
+    return alarm
+
+
+@inlined
+def _digest(counts: I32, counts_at: int) -> int:
+    """A number that is another when any count is."""
+    digest = np.int64(0)
+    for kind in range(WARNINGS):
+        digest = 1009 * digest + counts[counts_at + 2 * kind]
+    return digest
+
+
+@kernel
+def gather(lanes: I64, places: I64, picks: I64, numbers: F64, out: F64) -> None:
+    """Numbers of simulations into `out` [n, m]: of the array that begins at places[lane], the elements `picks` [m]."""
+    for k in range(lanes.size):
+        at = places[lanes[k]]
+        for column in range(picks.size):
+            out[k, column] = numbers[at + picks[column]]
+
+
+@kernel
+def scatter(lanes: I64, places: I64, values: F64, numbers: F64) -> None:
+    """The first numbers of the array at places[lane] become values [n, m]."""
+    for k in range(lanes.size):
+        at = places[lanes[k]]
+        for column in range(values.shape[1]):
+            numbers[at + column] = values[k, column]
