@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.chance import mix
 from worldloom.kernels.compiling import brief
-from worldloom.kernels.tables import F32, I64, U8
+from worldloom.kernels.tables import F32, F64, I64, U8
 
 RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
 """What a status says of a lane's episode."""
@@ -53,7 +53,7 @@ def next_seeds(lanes: I64, lane_seed: NDArray[np.uint64], episode: I64, seeds: N
 
 
 @brief
-def note_first(lanes: I64, steps: I64, reward: F32, discount: F32, step_type: U8, status: U8) -> None:
+def note_first(lanes: I64, steps: I64, reward: F32 | F64, discount: F32, step_type: U8, status: U8) -> None:
     """An episode has begun in each lane."""
     for k in range(lanes.size):
         lane = lanes[k]
@@ -68,11 +68,11 @@ def note_first(lanes: I64, steps: I64, reward: F32, discount: F32, step_type: U8
 @brief
 def note_step(
     lanes: I64,
-    gained: F32,
+    gained: F32 | F64,
     ended: NDArray[np.bool_],
     max_steps: int,
     steps: I64,
-    reward: F32,
+    reward: F32 | F64,
     discount: F32,
     step_type: U8,
     status: U8,

@@ -9,7 +9,7 @@ import numpy as np
 from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.guarded import TEXT_BYTES, call_four, call_one
 from worldloom.kernels.sharing import take_part
-from worldloom.kernels.tables import F64, I32, I64
+from worldloom.kernels.tables import F64, I32, I64, U8
 
 WARNINGS = 7
 """Kinds of warnings that a simulation counts."""
@@ -20,10 +20,13 @@ FAILED = 1 << WARNINGS
 @kernel
 def step_lanes(
     lanes: I64,
-    model: I64,
+    model: int,
     data: I64,
     ctrl: I64,
     counts_at: I64,
+    own: U8,
+    own_lengths: I64,
+    own_at: I64,
     controls: F64,
     calls: I64,
     tools: I64,
@@ -31,14 +34,17 @@ def step_lanes(
     part: int,
     taken: I64,
     texts: int,
+    memory: U8,
     numbers: F64,
     counts: I32,
     alarms: I64,
 ) -> None:
     """Set each lane's controls [n, nu] and make the calls, one after the other, until all are made or one gives a grave alarm.
 
-    `model`, `data`: addresses, and `ctrl`, `counts_at`: places in `numbers` and `counts`, for all lanes. `calls`: the
-    addresses of functions of model and data. `tools`: those of the guard's call and hook, and of the function that sets
+    `model`: the address of this thread's model. Before a lane's turn the bytes `own` [lanes, b] of it, which are pieces of
+    `own_lengths`, go to the places `own_at` in memory, where the model has what differs from lane to lane. `data`:
+    addresses, and `ctrl`, `counts_at`: places in `numbers` and `counts`, of all lanes. `calls`: the addresses of functions
+    of model and data. `tools`: those of the guard's call and hook, and of the function that sets
     a thread's hook. `grave`: the alarms after which a lane's calls end. `texts`: the address of room for an error's text for each of `lanes`. Several threads may be at it
     with the same `taken`: each takes the next part.
     """
@@ -49,10 +55,21 @@ def step_lanes(
             lane = lanes[k]
             for actuator in range(controls.shape[1]):
                 numbers[ctrl[lane] + actuator] = controls[k, actuator]
+            _fit(own[lane], own_lengths, own_at, memory)
             text = texts + TEXT_BYTES * k
-            alarms[k] = _run(model[lane], data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
+            alarms[k] = _run(model, data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
         first = take_part(taken, part)
     call_one(tools[2], before)
+
+
+@inlined
+def _fit(own: U8, lengths: I64, places: I64, memory: U8) -> None:
+    """Put a lane's own part of the model where it belongs."""
+    first = 0
+    for piece in range(lengths.size):
+        for byte in range(lengths[piece]):
+            memory[places[piece] + byte] = own[first + byte]
+        first += lengths[piece]
 
 
 @inlined

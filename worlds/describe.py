@@ -1,6 +1,7 @@
 """Everything about a family as plain data, ready for JSON: what `worldloom describe` prints and the documents show."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from worldloom.kernels.tables import OUTPUTS
@@ -23,7 +24,13 @@ EVERY_WORLD = (
     Spec("discount", "float32", (), "0 if the last step ended the episode by the family's rules, else 1.", 0, 1),
     Spec("step_type", "uint8", (), "Where in its episode the lane is: 0 first, 1 mid, 2 last.", 0, 2),
 )
-"""Observations that do not depend on the family."""
+"""Observations that every family has; some have a reward of float64."""
+
+
+def every_world(family: Family | type[Family]) -> tuple[Spec, ...]:
+    """Those of one family."""
+    reward, *others = EVERY_WORLD
+    return (replace(reward, dtype=family.reward_dtype), *others)
 
 
 def describe(family: type[Family], given: Mapping[str, object] | None = None) -> Description:
@@ -37,9 +44,9 @@ def describe(family: type[Family], given: Mapping[str, object] | None = None) ->
         "max_steps": made.max_steps,
         "actions": [_spec(spec) for spec in made.actions],
         "observations": [_spec(spec) | {"hidden": spec.hidden} for spec in made.observations],
-        "every_world": [_spec(spec) | {"hidden": False} for spec in EVERY_WORLD],
+        "every_world": [_spec(spec) | {"hidden": False} for spec in every_world(made)],
         "cameras": [_camera(camera) for camera in made.cameras],
-        "labels": [{"label": number, "text": text} for number, text in enumerate(family.labels)],
+        "labels": [{"label": number, "text": text} for number, text in enumerate(made.labels)],
     }
 
 

@@ -13,9 +13,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.tables import F32, I32, I64
+from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
+from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.settings import Setting, Value, take_settings
 
 
@@ -27,8 +28,9 @@ class Spec:
     dtype: str
     shape: tuple[int, ...]
     text: str
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: float | tuple[float, ...] | None = None
+    """For all elements, or for each of them in order, where -inf limits nothing; the same for the maximum."""
+    maximum: float | tuple[float, ...] | None = None
     hidden: bool = False
     """Not to be seen in the pictures: for judging a learner, not for feeding it."""
 
@@ -54,7 +56,7 @@ class Placement(NamedTuple):
 class Outcome(NamedTuple):
     """What a step brought."""
 
-    reward: F32  # [n, agents]
+    reward: F32 | F64  # [n, agents], of the family's reward_dtype
     ended: NDArray[np.bool_]  # [n] the episode is over by its own rules
 
 
@@ -96,6 +98,9 @@ class Family(ABC):
     labels: ClassVar[tuple[str, ...]]
     """What segmentation shows: `labels[k]` is what k stands for. Label 0 is the sky's."""
 
+    reward_dtype: ClassVar[str] = "float32"
+    """float64 where rewards must not be rounded."""
+
     agents: int = 1
     rows_per_lane: int
     """Instance rows that a lane needs at most."""
@@ -111,6 +116,11 @@ class Family(ABC):
     def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
         self.given: dict[str, Value] = take_settings(self.settings, given)
         self.assets = assets
+
+    @staticmethod
+    def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
+        """The seeds of a world's lanes: by lot, unless a family has a rule of its own."""
+        return lane_seeds(world_seed, lanes)
 
     @abstractmethod
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from worldloom.kernels import episodes
 from worldloom.kernels.compiling import announce_compiling
-from worldloom.kernels.tables import F32, I32, I64, U8, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
 from worldloom.worlds.family import Family, State
@@ -28,7 +28,7 @@ _COLUMNS = (
     *("_in_use", "_mark", "_free"),
 )
 """Arrays with a row for each lane."""
-_I64, _F32, _BOOL = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
+_I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
 class Pool:
@@ -44,7 +44,7 @@ class Pool:
         self.step_type: U8 = np.zeros(0, np.uint8)
         self.episode: I64 = np.zeros(0, np.int64)
         self.steps: I64 = np.zeros(0, np.int64)
-        self.reward: F32 = np.zeros((0, family.agents), np.float32)
+        self.reward: F32 | F64 = np.zeros((0, family.agents), family.reward_dtype)
         self.discount: F32 = np.zeros(0, np.float32)
         self._in_use: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._mark: I64 = np.zeros(0, np.int64)  # to find lanes named twice, without sorting them
@@ -114,7 +114,7 @@ class Pool:
     def reseed(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """End the episodes of these lanes and start over with other seeds, as if the lanes were new."""
         self.interrupt(lanes)
-        self.state.lane_seed[lanes] = seeds
+        self.state.begin(lanes, seeds)
         self.episode[lanes] = -1
 
     def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
@@ -184,7 +184,7 @@ class Pool:
             reward, ended = self.family.step(self.state, lanes, actions)
             episodes.note_step(
                 lanes,
-                _fitted(reward, _F32, (len(lanes), self.family.agents)),
+                _fitted(reward, self.reward.dtype, (len(lanes), self.family.agents)),
                 _fitted(ended, _BOOL, (len(lanes),)),
                 self.family.max_steps,
                 self.steps,

@@ -15,7 +15,6 @@ from worldloom.server.engine.segment import Segment, segment_bytes
 from worldloom.server.engine.world import Agent, World
 from worldloom.server.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from worldloom.server.limits import Limits
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import FamilyError, find_family, known_families
@@ -158,7 +157,7 @@ class Directory:
             for agent in world.agents.values():
                 agent.take_offer(_moved(agent, pool))
         elif seed is not None:
-            pool.reseed(world.lanes, lane_seeds(seed, len(world.lanes)))
+            pool.reseed(world.lanes, pool.family.lane_seeds(seed, len(world.lanes)))
 
     def _take_restart(self, world: World, given: Mapping[str, object]) -> tuple[Pool, dict[str, object], int | None]:
         """The pool, the family's own settings and the seed, if there is a new one."""
@@ -240,7 +239,7 @@ class Directory:
         return self._pools[key]
 
     def _take_lanes(self, pool: Pool, seed: int, count: int) -> np.ndarray:
-        lanes = pool.add(lane_seeds(seed, count))
+        lanes = pool.add(pool.family.lane_seeds(seed, count))
         self._lanes_of[pool] = self._lanes_of.get(pool, 0) + count
         self.lanes_in_use += count
         return lanes

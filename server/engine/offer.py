@@ -14,7 +14,7 @@ from worldloom.server.engine.joining import Joining
 from worldloom.server.engine.layout import Layout
 from worldloom.server.errors import InvalidArgument, ResourceExhausted
 from worldloom.server.limits import Limits
-from worldloom.worlds.describe import EVERY_WORLD
+from worldloom.worlds.describe import EVERY_WORLD, every_world
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import Pool
 
@@ -188,7 +188,7 @@ def _everything(family: Family, lanes: int | None, joining: Joining) -> list[Obs
         "depth": ("float32", size, None),
         "segmentation": ("uint8", size, len(family.labels) - 1),
     }
-    specs = [*EVERY_WORLD, *family.observations]
+    specs = [*every_world(family), *family.observations]
     found = [
         Observation(uid, spec.name, spec.dtype, (*lead, *spec.shape), spec.minimum, spec.maximum)
         for uid, spec in enumerate(specs, start=1)

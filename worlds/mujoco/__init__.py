@@ -2,3 +2,8 @@
 
 Needs the extra `worldloom[mujoco]`; nothing outside this package imports it.
 """
+
+try:
+    import mujoco as _mujoco  # noqa: F401
+except ModuleNotFoundError as _error:
+    raise ImportError("MuJoCo is not installed: pip install 'worldloom[mujoco]'") from _error

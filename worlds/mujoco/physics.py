@@ -5,6 +5,7 @@ State, so it comes and goes with the lane. Steps of many lanes are shared among 
 a lane changes nothing in it. An error or a warning inside MuJoCo is an alarm of that lane, and of no other.
 """
 
+import copy
 import ctypes
 import functools
 import os
@@ -21,16 +22,17 @@ from worldloom.kernels.mujoco_step import FAILED, WARNINGS, step_lanes
 from worldloom.kernels.tables import F64, I32, I64
 from worldloom.render.memory import MEMORY, NUMBERS, place_of
 from worldloom.worlds.family import State
+from worldloom.worlds.mujoco.changes import Changes
 from worldloom.worlds.mujoco.places import CTRL, FIELDS, places_of
 
 STATE: dict[str, tuple[str, tuple[int, ...]]] = {
-    "model": ("int64", ()),
+    "simulation": ("object", ()),
     "data": ("int64", ()),
     "places": ("int64", (len(FIELDS),)),
     "counts_at": ("int64", ()),
-    "simulation": ("object", ()),
 }
-"""What a lane's state holds of its simulation: addresses, places, and the Simulation itself."""
+"""What a lane's state holds of its simulation: the MjData, its address, and places in it. With it goes `own`, bytes of
+the model that are the lane's own."""
 
 BAD = sum(1 << kind for kind in (3, 4, 5))
 """Alarms of numbers that are none, or far too large: MuJoCo begins such a simulation anew by itself."""
@@ -45,23 +47,15 @@ _WORTH_A_THREAD_S = 1e-4
 _PARTS_PER_WORKER = 8
 
 
-class Simulation(NamedTuple):
-    """A lane's own objects. The model is shared by many lanes unless theirs changes."""
-
-    model: mujoco.MjModel
-    data: mujoco.MjData
-
-
-def take(state: State, lane: int, simulation: Simulation) -> None:
+def take(state: State, lane: int, data: mujoco.MjData) -> None:
     """Give a lane its simulation."""
-    counts = simulation.data.warning.number
+    counts = data.warning.number
     assert counts.size == WARNINGS
     assert counts.strides == (8,)
     assert counts.dtype == np.int32
-    state.simulation[lane] = simulation
-    state.model[lane] = simulation.model._address
-    state.data[lane] = simulation.data._address
-    state.places[lane] = places_of(simulation.data)
+    state.simulation[lane] = data
+    state.data[lane] = data._address
+    state.places[lane] = places_of(data)
     state.counts_at[lane] = place_of(counts) // 4
 
 
@@ -84,11 +78,14 @@ def calls_of_start() -> I64:
 
 
 class Stepper:
-    """Steps lanes of one kind, on as many threads as are worth it."""
+    """Steps lanes of one model, on as many threads as are worth it."""
 
-    def __init__(self, grave: int) -> None:
+    def __init__(self, model: mujoco.MjModel, changes: Changes, grave: int) -> None:
         self.grave = grave
         """The alarms after which a lane's step is given up."""
+        self._changes = changes
+        copies = [model] + [copy.copy(model) if changes.size_bytes else model for _ in range(_threads() - 1)]
+        self._models = [(one, changes.places(one)) for one in copies]
         self.lane_s = 1e-5
         """What one lane takes, as last measured."""
 
@@ -96,18 +93,22 @@ class Stepper:
         """Set the controls [n, nu] and make the calls of each lane."""
         alarms = np.zeros(len(lanes), np.int64)
         texts = np.zeros((len(lanes), TEXT_BYTES), np.uint8)
-        workers = max(1, min(_threads(), len(lanes), int(self.lane_s * len(lanes) / _WORTH_A_THREAD_S)))
+        workers = max(1, min(len(self._models), len(lanes), int(self.lane_s * len(lanes) / _WORTH_A_THREAD_S)))
         part = -(-len(lanes) // (workers * _PARTS_PER_WORKER)) if workers > 1 else len(lanes)
         taken = np.zeros(1, np.int64)
         ctrl = np.ascontiguousarray(state.places[:, CTRL])
 
-        def step() -> None:
+        def step(worker: int) -> None:
+            model, own_at = self._models[worker]
             step_lanes(
                 lanes,
-                state.model,
+                model._address,
                 state.data,
                 ctrl,
                 state.counts_at,
+                state.own,
+                self._changes.lengths,
+                own_at,
                 controls,
                 calls,
                 _tools(),
@@ -115,14 +116,15 @@ class Stepper:
                 part,
                 taken,
                 texts.ctypes.data,
+                MEMORY,
                 NUMBERS,
                 _COUNTS,
                 alarms,
             )
 
         began_s = time.perf_counter()
-        others = [_crew(os.getpid()).submit(step) for _ in range(workers - 1)]
-        step()
+        others = [_crew(os.getpid()).submit(step, worker) for worker in range(1, workers)]
+        step(0)
         for other in others:
             other.result()
         self.lane_s = (time.perf_counter() - began_s) * workers / max(1, len(lanes))
@@ -169,3 +171,4 @@ def _threads() -> int:
 def _crew(process: int) -> ThreadPoolExecutor:
     """The threads of this process; a fork has none of its parent's."""
     return ThreadPoolExecutor(max(1, _threads() - 1), thread_name_prefix="worldloom-physics")
+
