@@ -21,6 +21,13 @@ def uniform(seed: U64, counter: U64 | int) -> NDArray[np.float64]:
     return np.asarray((mix(seed, counter) >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
+def normal(seed: U64, counter: U64 | int) -> NDArray[np.float64]:
+    """A number from the normal distribution for each pair, by the method of Box and Muller."""
+    pairs = 2 * np.asarray(counter, np.uint64)
+    radius = np.sqrt(-2.0 * np.log1p(-uniform(seed, pairs)))
+    return np.asarray(radius * np.cos(2.0 * np.pi * uniform(seed, pairs + np.uint64(1))), np.float64)
+
+
 def integer(seed: U64, counter: U64 | int, below: int) -> NDArray[np.int64]:
     """An integer in 0..below - 1 for each pair."""
     return np.asarray(uniform(seed, counter) * below, np.int64)

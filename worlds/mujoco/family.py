@@ -1,0 +1,124 @@
+"""Any model of MuJoCo's, from a file in a directory that the operator allows.
+
+An episode begins in the model's first keyframe, or in its default pose if it has none, with some noise if that is asked
+for. Simulations that become unstable end their episode.
+"""
+
+from collections.abc import Mapping
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from worldloom.kernels.mujoco_step import FAILED, gather
+from worldloom.kernels.tables import F64, I64
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.memory import NUMBERS
+from worldloom.worlds.chance import normal
+from worldloom.worlds.family import Outcome, Spec, State
+from worldloom.worlds.mujoco import physics
+from worldloom.worlds.mujoco.changes import Changes
+from worldloom.worlds.mujoco.models import load_model
+from worldloom.worlds.mujoco.places import QPOS, QVEL, SENSORDATA
+from worldloom.worlds.mujoco.rewards import Numbers, reward_of
+from worldloom.worlds.mujoco.simulated import Simulated, control_spec
+from worldloom.worlds.settings import Setting
+
+
+class Mujoco(Simulated):
+    """Reward a step: 0, unless the operator has registered a reward for the model."""
+
+    name = "mujoco"
+    text = "Any MuJoCo model, from a file in a directory that the server allows."
+    settings = (
+        Setting("model", "", "Which model: an .xml file, named from a directory of --model-dir on. Required."),
+        Setting("control_steps", 1, "Steps of the simulation that a step takes, under one control.", 1, 10_000),
+        Setting("max_steps", 1000, "Steps after which an episode is interrupted.", 1, 1_000_000_000),
+        Setting("noise", 0.0, "Standard deviation of the noise in the first positions and velocities.", 0, 1000),
+    )
+
+    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(given, assets)
+        name = str(self.given["model"])
+        model = load_model(name)
+        self.max_steps = int(self.given["max_steps"])
+        self.actions = (control_spec(model),) if model.nu else ()
+        self._reward = reward_of(name)
+        self._noise = float(self.given["noise"])
+        self._calls = physics.calls_of_step(model, int(self.given["control_steps"]))
+        self._places = _places(model)
+        self.observations = (
+            Spec("qpos", "float64", (model.nq,), "The positions of the joints."),
+            Spec("qvel", "float64", (model.nv,), "The velocities of the joints."),
+            Spec("unstable", "bool", (), "Whether the last step was given up, which ends the episode."),
+            *(
+                Spec(name, "float64", (len(picks),), "What the sensor reads.")
+                for name, (field, picks) in self._places.items()
+                if field == SENSORDATA
+            ),
+        )
+        self._take_model(model, Changes((), model), physics.BAD, name)
+
+    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The simulation, and whether it has been given up in this episode."""
+        return {**super().fields(), "unstable": ("bool", ())}
+
+    def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
+        """The first keyframe, or the default pose; and noise."""
+        model = self._model
+        for lane in lanes[state.data[lanes] == 0].tolist():
+            physics.take(state, lane, mujoco.MjData(model))
+        noise = normal(seeds[:, None], np.arange(2 * model.nv)) * self._noise if self._noise else None
+        for k, lane in enumerate(lanes.tolist()):
+            data = state.simulation[lane]
+            if model.nkey:
+                mujoco.mj_resetDataKeyframe(model, data, 0)
+            else:
+                mujoco.mj_resetData(model, data)
+            if noise is not None:
+                mujoco.mj_integratePos(model, data.qpos, noise[k, : model.nv], 1.0)
+                data.qvel += noise[k, model.nv :]
+        alarms = self._stepper.run(state, lanes, np.empty((len(lanes), 0)), physics.calls_of_start())
+        state.unstable[lanes] = self._gone(state, lanes, alarms)
+
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
+        """Some steps of the simulation. One that could not even begin ends here."""
+        controls = np.empty((len(lanes), 0))
+        if self.actions:
+            controls = np.ascontiguousarray(actions["control"][:, 0], np.float64)
+        alarms = self._stepper.run(state, lanes, controls, self._calls)
+        state.unstable[lanes] |= self._gone(state, lanes, alarms)
+        gone = state.unstable[lanes]
+        reward, ended = np.zeros(len(lanes)), gone.copy()
+        if self._reward is not None and not gone.all():
+            judged = self._reward(Numbers(self._model, state, lanes[~gone]))
+            if isinstance(judged, tuple):
+                judged, ended[~gone] = judged
+            reward[~gone] = judged
+        return Outcome(reward[:, None], ended)
+
+    def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
+        """Positions, velocities, or what a sensor reads."""
+        if name == "unstable":
+            return np.asarray(state.unstable[lanes])
+        self._make_sure(state, lanes)
+        field, picks = self._places[name]
+        out = np.empty((len(lanes), len(picks)))
+        gather(lanes, np.ascontiguousarray(state.places[:, field]), picks, NUMBERS, out)
+        return out
+
+    def _gone(self, state: State, lanes: I64, alarms: physics.Alarms) -> NDArray[np.bool_]:
+        """Which of the lanes are given up."""
+        gone = (alarms.bits & (physics.BAD | FAILED)) != 0
+        if gone.any():
+            self._give_up(state, lanes, alarms, gone)
+        return np.asarray(gone, np.bool_)
+
+
+def _places(model: mujoco.MjModel) -> dict[str, tuple[int, I64]]:
+    """Where each observation is: the field of an MjData, and the numbers of it."""
+    found = {"qpos": (QPOS, np.arange(model.nq)), "qvel": (QVEL, np.arange(model.nv))}
+    for k in range(model.nsensor):
+        name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_SENSOR, k) or str(k)
+        found[f"sensor.{name}"] = (SENSORDATA, model.sensor_adr[k] + np.arange(model.sensor_dim[k]))
+    return found
