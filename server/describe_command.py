@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from worldloom.server.columns import in_columns, terminal_width, wrapped
-from worldloom.server.families_option import add_families, add_family_option
+from worldloom.server.families_option import add_families, add_family_options
 from worldloom.worlds.describe import Description, describe, range_in_words, type_in_words, value_in_words
 from worldloom.worlds.registry import find_family
 from worldloom.worlds.settings import read_settings
@@ -16,12 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="FAMILY", help="its name, as `worldloom worlds` lists them")
     parser.add_argument("more_words", nargs="*", metavar="NAME=VALUE", help="settings to describe it with")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
-    add_family_option(parser)
+    add_family_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the description."""
-    add_families(args)
+    add_families(args.families, args.model_dirs)
     family = find_family(args.name)
     described = describe(family, read_settings(family.settings, args.more_words))
     print(json.dumps(described, indent=2) if args.json else "\n".join(_lines(described, terminal_width())))

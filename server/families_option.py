@@ -1,14 +1,16 @@
-"""The option `--family MODULE:CLASS`, for every command that has to do with families."""
+"""The options `--family MODULE:CLASS` and `--model-dir DIRECTORY`, for every command that has to do with families."""
 
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from worldloom.worlds.registry import add_family
 
 
-def add_family_option(parser: argparse.ArgumentParser) -> None:
-    """Declare it."""
+def add_family_options(parser: argparse.ArgumentParser) -> None:
+    """Declare them."""
     parser.add_argument(
         "--family",
         action="append",
@@ -16,12 +18,26 @@ def add_family_option(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:CLASS",
         help="a family of your own to add, from a module that is installed or in this folder; may be given again",
     )
+    parser.add_argument(
+        "--model-dir",
+        action="append",
+        default=[],
+        dest="model_dirs",
+        metavar="DIRECTORY",
+        type=Path,
+        help="a directory that models of the family mujoco may come from; may be given again",
+    )
 
 
-def add_families(args: argparse.Namespace) -> None:
-    """Take in the families that were given."""
-    places: list[str] = args.families or []
+def add_families(places: Sequence[str] | None, model_dirs: Sequence[Path]) -> None:
+    """Take in the families that were given, and allow their models."""
     if places and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a command's own search path lacks it
-    for place in places:
+    for place in places or ():
         add_family(place)
+    if model_dirs:
+        try:
+            from worldloom.worlds.mujoco.models import allow
+        except ImportError as error:
+            raise ValueError(f"--model-dir {str(model_dirs[0])!r} cannot be allowed: {error}") from error
+        allow(model_dirs)

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve."""
     config = read_config(args)
-    add_families(argparse.Namespace(families=list(config.family)))
+    add_families(config.family, config.model_dir)
     # Imported here: gRPC takes a while to load, and a wrong option is told at once.
     from worldloom.server.serving.running import serve
 

@@ -4,19 +4,19 @@ import argparse
 import json
 
 from worldloom.server.columns import in_columns, terminal_width
-from worldloom.server.families_option import add_families, add_family_option
+from worldloom.server.families_option import add_families, add_family_options
 from worldloom.worlds.registry import FamilyError, find_family, known_families
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `worldloom worlds`."""
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
-    add_family_option(parser)
+    add_family_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the list. A family that cannot be loaded is in it, with the reason."""
-    add_families(args)
+    add_families(args.families, args.model_dirs)
     found = [_entry(name) for name in known_families()]
     if args.json:
         print(json.dumps(found, indent=2))

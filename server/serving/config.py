@@ -24,6 +24,9 @@ class ServeConfig:
     family: tuple[str, ...] = field(default=(), metadata={"metavar": "MODULE:CLASS"})
     """MODULE:CLASS of a family of your own to add, from a module that is installed or in this folder. May be given
     again."""
+    model_dir: tuple[Path, ...] = field(default=(), metadata={"metavar": "DIRECTORY"})
+    """Directory that models of the family `mujoco` may come from, with all below it; from nowhere else. May be given
+    again."""
     cogment: Path | None = None
     """YAML file that says what trials are like: serves the Cogment API beside dm_env_rpc."""
     tls_cert: Path | None = None
