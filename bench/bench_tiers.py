@@ -4,9 +4,10 @@ All envs of a comparison are there at once and take their steps in turn, round b
 """
 
 import contextlib
+import itertools
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,6 +34,7 @@ ROUND_S = 0.4
 LANES_ENOUGH = 1024
 """From here on shared memory is held to its targets."""
 TIMES = 20
+_DIFFERENT_ACTIONS = 16
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +52,18 @@ def addresses() -> Iterator[dict[str, tuple[str, str]]]:
 
 
 class Player:
-    """An env with actions that stay the same."""
+    """An env with actions that were drawn beforehand."""
 
-    def __init__(self, where: tuple[str, str], family: str, lanes: int) -> None:
+    def __init__(
+        self, where: tuple[str, str], family: str, lanes: int, settings: Mapping[str, Any] | None = None
+    ) -> None:
         address, transport = where
-        how: dict[str, Any] = {"transport": transport}
+        how: dict[str, Any] = {"transport": transport, "settings": settings}
         self.env = VectorEnv(address, family, lanes, **how)
         self.lanes = lanes
         self.env.reset(seed=0)
-        self.actions = self.env.action_space.sample()
+        self.env.action_space.seed(0)
+        self.actions = itertools.cycle([self.env.action_space.sample() for _ in range(_DIFFERENT_ACTIONS)])
         self.rates: list[float] = []
         self.play(0.1)
         self.rates.clear()
@@ -68,7 +73,7 @@ class Player:
         began = time.perf_counter()
         steps = 0
         while time.perf_counter() < began + seconds or not steps:
-            self.env.step(self.actions)
+            self.env.step(next(self.actions))
             steps += 1
         self.rates.append(steps * self.lanes / (time.perf_counter() - began))
 

@@ -54,9 +54,8 @@ class Option:
         elif self.kind is int:
             one = f"a whole number of {self.minimum} or more"
         else:
-            one = {float: "a number of seconds above 0", bool: "true or false", str: "a text", Path: "a file"}[
-                self.kind
-            ]
+            path = "a directory" if self.metavar == "DIRECTORY" else "a file"
+            one = {float: "a number of seconds above 0", bool: "true or false", str: "a text", Path: path}[self.kind]
         return f"a list, each {one}" if self.is_repeatable else one
 
     def take(self, given: object, called: str) -> Any:

@@ -55,6 +55,7 @@ EXAMPLES: dict[str, tuple[Any, list[str], str]] = {
     "listen": (("unix:/a", "[::1]:0"), ["unix:/a", "[::1]:0"], '["unix:/a", "[::1]:0"]'),
     "renderer": ("gl", ["gl"], '"gl"'),
     "family": (("a:B",), ["a:B"], '["a:B"]'),
+    "model-dir": ((Path("a"), Path("b")), ["a", "b"], '["a", "b"]'),
     "cogment": (Path("t.yaml"), ["t.yaml"], '"t.yaml"'),
     "idle-world-s": (2.5, ["2.5"], "2.5"),
     "token-file": (Path("t"), ["t"], '"t"'),
