@@ -71,5 +71,5 @@ def sky_box() -> Stage:
     noon = Look(sky=EVENING)
     tilted = Shot(look_at((0, 0, 0), (1.0, 1.2, 0.7), up=(0.5, 0, 1)), fov_degrees=120)
     down = Shot(look_at((0, 0, 0), (-0.5, -0.6, -0.7), up=(0.2, 0.1, 1)), fov_degrees=110)
-    flat = Shot(look_at((0, 0, 0), (0.3, 1.0, 0.2)), orthographic_height=6.0, near=-5.0, far=12.0, lane=1)
+    flat = Shot(look_at((-1.5, -5, -1), (0, 0, 0)), orthographic_height=6.0, near=0.5, far=15.0, lane=1)
     return Stage([(look, pieces), (noon, pieces)], [tilted, down, flat])
