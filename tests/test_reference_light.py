@@ -23,7 +23,8 @@ def seen(lamps: list[Lamp], piece: Piece = FLOOR, fog: Look | None = None, **vie
     """The one pixel in the middle, in 0..1: of the floor from straight above unless told."""
     scene = build(((fog or Look())._replace(lamps=lamps), [piece]))
     views = make_views(0, **{"camera": DOWN, "fov_degrees": 1.0, "width": 1, "height": 1, **view})
-    return (reference.render(scene, views, 0)["rgb"][0, 0] / 255).tolist()
+    pixel = reference.render(scene, views, 0)["rgb"][0, 0]
+    return [level / 255 for level in pixel.tolist()]
 
 
 def near(*color: float) -> Any:

@@ -9,6 +9,9 @@ import numpy as np
 from worldloom.kernels.tables import DEPTH, I64, NO_TEXTURE, LaneTable, ViewTable
 from worldloom.render.gl.targets import Group
 
+MAX_LAMPLIT_VIEWS = 1024
+"""Of a page: the lamps of as many fit into the smallest table that OpenGL 4.5 promises, 65536 vectors."""
+
 
 class Page(NamedTuple):
     """Views drawn at once: the k-th of `views` goes into layer k."""
@@ -38,7 +41,7 @@ def plan_pages(views: ViewTable, lanes: LaneTable, layers_per_page: Callable[[Gr
         group = Group(
             int(views.width[first]), int(views.height[first]), int(views.samples[first]), bool(wants_depth[first])
         )
-        step = layers_per_page(group)
+        step = min(layers_per_page(group), MAX_LAMPLIT_VIEWS if has_lamps[first] else len(members))
         for start in range(0, members.size, step):
             some = members[start : start + step]
             yield Page(group, bool(has_lamps[first]), bool(has_sky_textures[first]), some)
