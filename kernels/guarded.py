@@ -71,7 +71,9 @@ def make_guard() -> Guard:
     key = ir.Constant(_INT, _thread_key())
     _write_call(module, key)
     _write_hook(module, key)
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=0)  # values that outlive the jump stay in memory
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        opt=0
+    )  # values that outlive the jump stay in memory
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), machine)
     engine.finalize_object()
     _kept.append(engine)

@@ -33,7 +33,7 @@ def some_lamps(rng: np.random.Generator, count: int) -> list[Lamp]:
             specular=tuple(rng.uniform(0, 0.6, 3)),
             fading=tuple(rng.uniform((0.5, 0, 0), (2.0, 0.5, 0.2))),
             cone_degrees=float(rng.choice([180.0, rng.uniform(5, 120)])),
-            exponent=float(rng.choice([0.0, rng.uniform(0, 60)])),
+            exponent=float(rng.choice([0.0, 10.0, rng.uniform(0, 60)])),
         )
         for _ in range(count)
     ]
@@ -50,7 +50,7 @@ def some_pieces(rng: np.random.Generator, count: int) -> list[Piece]:
             shine=(
                 float(rng.choice([0.0, 0.4])),
                 float(rng.uniform(0, 1)),
-                float(rng.choice([0, rng.uniform(0, 128)])),
+                float(rng.choice([0.0, 64.0, rng.uniform(0, 128)])),
             ),
         )
         for number in range(count)

@@ -171,4 +171,3 @@ def _threads() -> int:
 def _crew(process: int) -> ThreadPoolExecutor:
     """The threads of this process; a fork has none of its parent's."""
     return ThreadPoolExecutor(max(1, _threads() - 1), thread_name_prefix="worldloom-physics")
-
