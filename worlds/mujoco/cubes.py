@@ -25,6 +25,8 @@ _UNEVEN = 1.15
 """How much farther one corner of a triangle may be towards its face than another: on larger ones, a texture would bend
 where it should not."""
 _HALVINGS = 4
+_MIDDLE = 1e-9
+"""So close to the middle of the cube, a point looks everywhere at once."""
 
 
 def wrapped(mesh: Mesh, ways: Callable[[F32], np.ndarray], pictures: tuple[int, ...], size: int) -> dict[int, Mesh]:
@@ -38,8 +40,8 @@ def wrapped(mesh: Mesh, ways: Callable[[F32], np.ndarray], pictures: tuple[int, 
     for (out, right, down), picture in zip(np.array(_FACES, np.float64), pictures, strict=True):
         part = _cut(corners, out, right, down)
         if len(part):
-            along = part[..., 6:] / (part[..., 6:] @ out)[..., None]
-            uvs = np.stack([along @ right, along @ down], axis=-1) * (1 - 1 / size) / 2 + 0.5
+            across = np.stack([part[..., 6:] @ right, part[..., 6:] @ down], axis=-1)
+            uvs = across / np.maximum(part[..., 6:] @ out, _MIDDLE)[..., None] * (1 - 1 / size) / 2 + 0.5
             pieces.setdefault(picture, []).append(from_corners(part[..., :3], part[..., 3:6], uvs))
     whole = {picture: join(*some) for picture, some in pieces.items()}
     if mesh.lighter is None:
@@ -76,13 +78,14 @@ def _cut(corners: np.ndarray, out: np.ndarray, right: np.ndarray, down: np.ndarr
     """What of these triangles is seen on one face, as triangles again."""
     sides = np.stack([out - right, out + right, out - down, out + down], axis=1)
     inside = corners[..., 6:] @ sides >= 0
-    whole = inside.all(axis=(1, 2)) & ((corners[..., 6:] @ out) > 0).all(axis=1)
-    maybe = ~whole & inside.any(axis=1).all(axis=1)
-    cut = [triangle for polygon in corners[maybe] for triangle in _fan(_clipped(polygon, sides, out))]
+    outward = (corners[..., 6:] @ out).max(axis=1) > _MIDDLE
+    whole = inside.all(axis=(1, 2)) & outward
+    maybe = ~whole & outward & inside.any(axis=1).all(axis=1)
+    cut = [triangle for polygon in corners[maybe] for triangle in _fan(_clipped(polygon, sides))]
     return np.concatenate([corners[whole], np.array(cut).reshape(-1, 3, 9)])
 
 
-def _clipped(polygon: np.ndarray, sides: np.ndarray, out: np.ndarray) -> np.ndarray:
+def _clipped(polygon: np.ndarray, sides: np.ndarray) -> np.ndarray:
     """A polygon [n, 9] cut along four planes through the middle of the cube."""
     for side in sides.T:
         if not len(polygon):
@@ -91,13 +94,13 @@ def _clipped(polygon: np.ndarray, sides: np.ndarray, out: np.ndarray) -> np.ndar
         kept = []
         for k in range(len(polygon)):
             before = k - 1
-            if (height[k] >= 0) != (height[before] >= 0):
+            if height[k] * height[before] < 0:
                 share = height[before] / (height[before] - height[k])
                 kept.append(polygon[before] + share * (polygon[k] - polygon[before]))
             if height[k] >= 0:
                 kept.append(polygon[k])
         polygon = np.array(kept).reshape(-1, 9)
-    return polygon if len(polygon) and ((polygon[:, 6:] @ out) > 0).all() else polygon[:0]
+    return polygon
 
 
 def _fan(polygon: np.ndarray) -> list[np.ndarray]:
