@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from worldloom.kernels.scratch import BLOCK
-from worldloom.kernels.tables import F32, I32, NO_MESH, U8, U32, AssetTable
+from worldloom.kernels.tables import I32, NO_MESH, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
 
@@ -32,6 +32,12 @@ class AssetLibrary:
         self._meshes[name] = mesh
         self._table = None
         return len(self._meshes) - 1
+
+    def put_mesh(self, name: str, mesh: Mesh) -> int:
+        """Take in a mesh, in place of whichever had that name: what carries its number then shows this one."""
+        self._meshes[name] = mesh
+        self._table = None
+        return self.mesh(name)
 
     def add_texture(self, name: str, pixels: U8) -> int:
         """Take in a square uint8 picture of the library's texture size; its smaller versions are made here."""
@@ -64,7 +70,7 @@ class AssetLibrary:
     def _build_table(self) -> AssetTable:
         parts, lighter = _with_lighter(self._meshes.values())
         triangle_counts = np.array([len(mesh.triangles) for mesh in parts], np.int32)
-        corners, corner_of = zip(*(_corners(mesh) for mesh in parts), strict=True)
+        corners, corner_of = zip(*(mesh.corners for mesh in parts), strict=True)
         corner_counts = np.array([len(some) for some in corners], np.int32)
         whole = meshes.join(*parts)
         normals = whole.normals[whole.triangles]
@@ -110,12 +116,6 @@ def _with_lighter(known: Iterable[Mesh]) -> tuple[list[Mesh], I32]:
         if mesh.lighter is not None:
             parts.append(mesh.lighter.mesh)
     return parts, np.array(lighter, np.int32)
-
-
-def _corners(mesh: Mesh) -> tuple[F32, I32]:
-    """The distinct positions of a mesh, and which of them each vertex is at."""
-    positions, corner_of = np.unique(mesh.positions, axis=0, return_inverse=True)
-    return positions, corner_of.reshape(-1).astype(np.int32)
 
 
 def _starts(counts: I32) -> I32:

@@ -14,8 +14,7 @@ from worldloom.kernels.backdrop import MAX_PIXELS, SLOTS, make_backdrops
 from worldloom.kernels.frames import measure_views
 from worldloom.kernels.paint import paint_views
 from worldloom.kernels.scratch import make_scratch
-from worldloom.kernels.tables import I64, U8, ViewTable
-from worldloom.render.assets import AssetLibrary
+from worldloom.kernels.tables import I64, U8, AssetTable, ViewTable
 from worldloom.render.check import check_draw
 from worldloom.render.renderer import Mark, compile_kernels, unmarked
 from worldloom.render.scene import Scene
@@ -40,7 +39,7 @@ class CPURenderer:
         self.device = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         self._scratch = [make_scratch(1, 1, 1) for _ in range(self.threads)]
         self._backdrops = [make_backdrops(1) for _ in range(self.threads)]
-        self._assets: AssetLibrary | None = None  # whose meshes and textures the backdrops show
+        self._assets: AssetTable | None = None  # whose meshes and textures the backdrops show
         self._one_at_a_time = threading.Lock()  # scratch memory serves one batch
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-paint")
         compile_kernels(self)
@@ -79,9 +78,9 @@ class CPURenderer:
             assets.mesh_triangle_count,
             assets.mesh_corner_count,
         )
-        if scene.assets is not self._assets:
+        if assets is not self._assets:
             self._backdrops = [make_backdrops(1) for _ in range(self.threads)]
-            self._assets = scene.assets
+            self._assets = assets
         workers = min(self.threads, count, max(1, pixels // _WORTH_A_THREAD_PIXELS))
         self._make_room(workers, corners, 1 + triangles, largest)
         part = -(-count // (workers * _PARTS_PER_WORKER)) if workers > 1 else count

@@ -5,6 +5,7 @@ Normals decide the shading: a corner that several faces share smoothly is one ve
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -61,6 +62,12 @@ class Mesh:
         if (lengths < 1e-12).any():
             raise ValueError("mesh normals: expected every normal to have a length")
         object.__setattr__(self, "normals", (self.normals / lengths).astype(np.float32))
+
+    @cached_property
+    def corners(self) -> tuple[F32, I32]:
+        """The distinct positions, and which of them each vertex is at."""
+        positions, corner_of = np.unique(self.positions, axis=0, return_inverse=True)
+        return positions, corner_of.reshape(-1).astype(np.int32)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ _DECIDING = (
     *("geom_size", "geom_rgba", "geom_matid", "geom_dataid", "site_size", "site_rgba", "site_matid"),
     *("tendon_rgba", "tendon_matid"),
     *("mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat", "mat_texid", "mat_texuniform"),
-    *("hfield_data", "hfield_size"),
 )
 """What of a model decides how its things look."""
 

@@ -24,6 +24,7 @@ from worldloom.worlds.mujoco.omissions import SOLID_ALPHA, not_drawn
 from worldloom.worlds.mujoco.places import GEOM_XMAT, GEOM_XPOS, LIGHT_XDIR, LIGHT_XPOS, SITE_XMAT, SITE_XPOS
 from worldloom.worlds.mujoco.surfaces import Part, Surfaces, finish_of
 from worldloom.worlds.mujoco.tendons import Tendons
+from worldloom.worlds.mujoco.terrains import Terrains
 from worldloom.worlds.mujoco.things import Thing, label_of, share_labels, shown_things
 
 _PLACES = {"geom": (GEOM_XPOS, GEOM_XMAT), "site": (SITE_XPOS, SITE_XMAT)}
@@ -46,6 +47,9 @@ class Looks:
         self._room = [len(self._parts(model, thing)) for thing in self._things]
         self._rows = _rows_of(self._things, self._room)
         self._tendons = Tendons(model, sum(self._room))
+        self._terrains = Terrains(model, assets, self._surfaces)
+        for thing, row in zip(self._things, np.cumsum([0, *self._room[:-1]]).tolist(), strict=True):
+            self._terrains.add(model, thing, row)
         names = [label_of(model, thing.kind, thing.number) for thing in things]
         names += [label_of(model, "tendon", tendon) for tendon in self._tendons.shown]
         self.labels, numbers = share_labels(names)
@@ -68,6 +72,7 @@ class Looks:
         table.color[rows], table.shine[rows] = columns.color, columns.shine
         table.uv_scale[rows], table.label[rows] = columns.uv_scale, columns.label
         self._scales_in(scene)[scene_lanes] = columns.scale
+        self._terrains.furnish(scene, scene_lanes, model)
         lamps, _ = lamps_of(model)
         scene.lanes.lamp_count[scene_lanes] = len(lamps)
         scene.lanes.lamps[scene_lanes[:, None], np.arange(len(lamps))] = lamps

@@ -6,8 +6,11 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import I32
-from worldloom.render.meshes import Mesh, grid
+from worldloom.render.meshes import Mesh, grid, join
 
+_MOST_FACETS = 64 * 64
+"""Heights of a field whose cells are told apart by their shading; in finer ones nobody sees it, and lanes may have a
+field each."""
 _BENT = 0.8
 """A normal whose cosine to its triangle's is less gives way to that, in meshes without texture coordinates."""
 
@@ -34,7 +37,7 @@ def has_texcoords(model: mujoco.MjModel, mesh: int) -> bool:
 
 
 def field_solid(model: mujoco.MjModel, field: int) -> Mesh:
-    """A height field: its surface in facets, four sides and a bottom."""
+    """A height field: its surface, in facets unless they are many, four sides and a bottom."""
     rows, columns = int(model.hfield_nrow[field]), int(model.hfield_ncol[field])
     first = int(model.hfield_adr[field])
     x_size, y_size, z_size, below = model.hfield_size[field]
@@ -50,10 +53,13 @@ def field_solid(model: mujoco.MjModel, field: int) -> Mesh:
         _wall(under[:, -1], surface[:, -1]),
         _wall(under[0, [-1, 0]], under[-1, [-1, 0]]),
     ]
-    cells = surface.reshape(-1, 3)[grid(columns - 1, rows - 1)]
-    corners = np.concatenate([cells, *walls]).astype(np.float32)
-    normals = np.repeat(_face_normals(corners)[:, None], 3, axis=1)
-    return from_corners(corners, normals, np.zeros((len(corners), 3, 2), np.float32))
+    if rows * columns <= _MOST_FACETS:
+        return join(_faceted(surface.reshape(-1, 3)[grid(columns - 1, rows - 1)]), *map(_faceted, walls))
+    down, along = np.gradient(heights, 2 * y_size / (rows - 1), 2 * x_size / (columns - 1))
+    normals = np.stack([-along, -down, np.ones_like(heights)], axis=-1).reshape(-1, 3)
+    points = surface.reshape(-1, 3).astype(np.float32)
+    whole = Mesh(points, normals.astype(np.float32), np.zeros_like(points[:, :2]), grid(columns - 1, rows - 1), False)
+    return join(whole, *map(_faceted, walls))
 
 
 def laid_on(mesh: Mesh, scale: tuple[float, float]) -> Mesh:
@@ -77,6 +83,12 @@ def from_corners(corners: np.ndarray, normals: np.ndarray, uvs: np.ndarray) -> M
     vertices, vertex_of = np.unique(vertices, axis=0, return_inverse=True)
     triangles: I32 = vertex_of.reshape(-1, 3).astype(np.int32)
     return Mesh(vertices[:, :3], vertices[:, 3:6], vertices[:, 6:], triangles, two_sided=False)
+
+
+def _faceted(corners: np.ndarray) -> Mesh:
+    """Triangles [n, 3, 3] that are flat."""
+    normals = np.repeat(_face_normals(corners)[:, None], 3, axis=1)
+    return from_corners(corners, normals, np.zeros((*corners.shape[:2], 2)))
 
 
 def _wall(below: np.ndarray, above: np.ndarray) -> np.ndarray:

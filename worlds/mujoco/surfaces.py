@@ -89,7 +89,7 @@ class Surfaces:
     def __init__(self, model: mujoco.MjModel, assets: AssetLibrary) -> None:
         self._assets = assets
         self._far = float(model.vis.map.zfar * model.stat.extent)
-        self._solids: dict[tuple[str, int], Mesh] = {}
+        self._solids: dict[tuple[int, int], Mesh] = {}
         self._pictures: dict[int, tuple[int, ...]] = {}
 
     def parts(self, model: mujoco.MjModel, form: Form, finish: Finish) -> tuple[Part, ...]:
@@ -104,7 +104,9 @@ class Surfaces:
         if form.kind == _GEOM.mjGEOM_PLANE and min(form.size[:2]) <= 0:
             return (Part(self._ground(form, repeat), texture, (1.0, 1.0), scale),)
         if form.kind == _GEOM.mjGEOM_HFIELD or (_is_mesh(form) and not has_texcoords(model, form.data)):
-            return (Part(self._laid_on(model, form, finish, texture), texture, (1.0, 1.0), scale),)
+            return (
+                Part(self._taken(self._laid_on(self._solid(model, form), form, finish)), texture, (1.0, 1.0), scale),
+            )
         return (Part(self._mesh(model, form), texture, repeat, scale),)
 
     def sky(self, model: mujoco.MjModel) -> int:
@@ -155,23 +157,26 @@ class Surfaces:
         v = (repeat[1], 0.0) if form.size[1] > 0 else (0.5 * y * repeat[1], -0.5 * y * repeat[1])
         return shapes.ground(self._assets, (u[0] - 0.5, u[1] - 0.5), (v[0] - 0.5, v[1] - 0.5))
 
-    def _laid_on(self, model: mujoco.MjModel, form: Form, finish: Finish, texture: int) -> int:
+    def terrain(self, model: mujoco.MjModel, form: Form, finish: Finish) -> Mesh:
+        """A height field that is a lane's own. Under a cube texture it shows but one face of it."""
+        return self._laid_on(field_solid(model, form.data), form, finish)
+
+    def _laid_on(self, solid: Mesh, form: Form, finish: Finish) -> Mesh:
         """A mesh that does not say where textures lie: they are laid on from above."""
-        solid = self._solid(model, form)
-        if texture == NO_TEXTURE:
-            return self._taken(solid)
+        if finish.texture < 0:
+            return solid
         x, y = (
             repeat if finish.is_uniform or size <= 0 else repeat / size
             for repeat, size in zip(finish.repeat, form.size[:2], strict=True)
         )
-        return self._taken(laid_on(solid, (x, y)))
+        return laid_on(solid, (x, y))
 
     def _solid(self, model: mujoco.MjModel, form: Form) -> Mesh:
-        if form.kind == _GEOM.mjGEOM_HFIELD:
-            return field_solid(model, form.data)
-        key = ("mesh", form.data)
+        """What a mesh or a height field was when it was first seen."""
+        key = (form.kind, form.data)
         if key not in self._solids:
-            self._solids[key] = mesh_solid(model, form.data)
+            make = field_solid if form.kind == _GEOM.mjGEOM_HFIELD else mesh_solid
+            self._solids[key] = make(model, form.data)
         return self._solids[key]
 
     def _taken(self, mesh: Mesh) -> int:
