@@ -53,7 +53,8 @@ def zoo(texture: str | None, uniform: bool = False, light: str = "head", skybox:
       <texture name="cube" type="cube" file="cube.png" gridsize="3 4" gridlayout=".U..LFRB.D.."/>"""
     sky = '<texture type="skybox" builtin="gradient" rgb1=".3 .5 .7" rgb2=".1 .1 .2" width="64" height="384"/>'
     active = 'active="0"' if light == "none" else ""
-    xml = f"""<mujoco><visual><headlight ambient=".3 .3 .3" diffuse=".5 .5 .5" specular=".2 .2 .2" {active}/></visual>
+    mirrored = ".2 .2 .2" if light == "head" else "0 0 0"
+    xml = f"""<mujoco><visual><headlight ambient=".3 .3 .3" diffuse=".5 .5 .5" specular="{mirrored}" {active}/></visual>
     <statistic extent="3" center="0 0 .4"/>
     <asset>{textures}{sky if skybox else ""}
       <texture name="tiles" type="2d" builtin="checker" rgb1=".2 .3 .4" rgb2=".5 .5 .6" width="100" height="100"/>
