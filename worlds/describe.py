@@ -1,12 +1,13 @@
 """Everything about a family as plain data, ready for JSON: what `worldloom describe` prints and the documents show."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from worldloom.kernels.tables import OUTPUTS
 from worldloom.render.assets import AssetLibrary
-from worldloom.worlds.family import Camera, Family, Spec
+from worldloom.worlds.family import Bound, Camera, Family, Spec
 from worldloom.worlds.settings import Setting, plain
 
 Description: TypeAlias = dict[str, Any]
@@ -55,6 +56,8 @@ def range_in_words(entry: Mapping[str, Any]) -> str:
     if entry.get("choices"):
         return " or ".join(entry["choices"])
     low, high = entry["minimum"], entry["maximum"]
+    if isinstance(low, list) or isinstance(high, list):
+        return "a range for each"
     if low is not None and high is not None:
         return f"{plain(low)} to {plain(high)}"
     if low is not None:
@@ -89,10 +92,15 @@ def _spec(spec: Spec) -> Description:
         "name": spec.name,
         "dtype": spec.dtype,
         "shape": list(spec.shape),
-        "minimum": spec.minimum,
-        "maximum": spec.maximum,
+        "minimum": _bound(spec.minimum),
+        "maximum": _bound(spec.maximum),
         "text": spec.text,
     }
+
+
+def _bound(bound: Bound) -> float | list[float | None] | None:
+    """A bound for JSON, which has no infinite numbers."""
+    return [one if math.isfinite(one) else None for one in bound] if isinstance(bound, tuple) else bound
 
 
 def _camera(camera: Camera) -> Description:

@@ -8,7 +8,7 @@ time limits or the wire: the pool (`worlds/pool.py`) sees to those.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from worldloom.render.scene import Scene
 from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.settings import Setting, Value, take_settings
 
+Bound: TypeAlias = float | tuple[float, ...] | None
+"""One for all elements, or one for each in order, where an infinite one limits nothing."""
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -28,9 +31,8 @@ class Spec:
     dtype: str
     shape: tuple[int, ...]
     text: str
-    minimum: float | tuple[float, ...] | None = None
-    """For all elements, or for each of them in order, where -inf limits nothing; the same for the maximum."""
-    maximum: float | tuple[float, ...] | None = None
+    minimum: Bound = None
+    maximum: Bound = None
     hidden: bool = False
     """Not to be seen in the pictures: for judging a learner, not for feeding it."""
 

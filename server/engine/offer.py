@@ -15,7 +15,7 @@ from worldloom.server.engine.layout import Layout
 from worldloom.server.errors import InvalidArgument, ResourceExhausted
 from worldloom.server.limits import Limits
 from worldloom.worlds.describe import EVERY_WORLD, every_world
-from worldloom.worlds.family import Family, Spec
+from worldloom.worlds.family import Bound, Family, Spec
 from worldloom.worlds.pool import Pool
 
 _MOST_KEPT = 64
@@ -41,8 +41,8 @@ class Observation(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    minimum: float | None
-    maximum: float | None
+    minimum: Bound
+    maximum: Bound
     camera: str | None = None
     """Where it is seen from, if it is a picture."""
     output: int = 0

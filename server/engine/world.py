@@ -148,9 +148,10 @@ class World:
 
 def idle_action(spec: Spec, lanes: int) -> np.ndarray:
     """[lanes, *shape] of zero, or of what is allowed nearest to it."""
-    low = -np.inf if spec.minimum is None else spec.minimum
-    high = np.inf if spec.maximum is None else spec.maximum
+    low = -np.inf if spec.minimum is None else np.reshape(spec.minimum, spec.shape if np.ndim(spec.minimum) else ())
+    high = np.inf if spec.maximum is None else np.reshape(spec.maximum, spec.shape if np.ndim(spec.maximum) else ())
     is_text = np.dtype(spec.dtype).kind == "U"
-    idle = np.full((lanes, *spec.shape), "" if is_text else min(max(0, low), high), spec.dtype)
+    idle = np.empty((lanes, *spec.shape), spec.dtype)
+    idle[...] = "" if is_text else np.clip(0, low, high)
     idle.flags.writeable = False  # it serves every step
     return idle

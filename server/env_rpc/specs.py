@@ -8,6 +8,7 @@ import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from worldloom.server.engine.offer import Offer
+from worldloom.worlds.family import Bound
 
 DTYPES: dict[str, int] = {
     "float32": dm_env_rpc_pb2.FLOAT,
@@ -33,7 +34,7 @@ BYTE_DTYPES = frozenset({"int8", "uint8"})
 
 
 def tensor_spec(
-    name: str, dtype: str, shape: Sequence[int], minimum: float | None = None, maximum: float | None = None
+    name: str, dtype: str, shape: Sequence[int], minimum: Bound = None, maximum: Bound = None
 ) -> dm_env_rpc_pb2.TensorSpec:
     """A TensorSpec. Two ranges are not sent, since dm_env's conversion of specs breaks on them.
 
@@ -44,11 +45,16 @@ def tensor_spec(
         raise ValueError(f"spec {name!r} has dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
     if sum(size < 0 for size in shape) > 1:
         raise ValueError(f"spec {name!r} has shape {list(shape)}: expected one dimension of varying length at most")
+    spec = dm_env_rpc_pb2.TensorSpec(name=name, dtype=DTYPES[dtype], shape=shape)
     try:
+        if isinstance(minimum, tuple) or isinstance(maximum, tuple):
+            least, most = element_bounds(dtype, shape, minimum, maximum)
+            getattr(spec.min, PAYLOADS[dtype]).array.extend(least.tolist())
+            getattr(spec.max, PAYLOADS[dtype]).array.extend(most.tolist())
+            return spec
         low, high = bounds(dtype, minimum, maximum)
     except ValueError as error:
         raise ValueError(f"spec {name!r} has {error}") from None
-    spec = dm_env_rpc_pb2.TensorSpec(name=name, dtype=DTYPES[dtype], shape=shape)
     if any(size < 0 for size in shape):
         low = high = None
     if not shape and np.dtype(dtype).kind in "iu" and high == np.iinfo(dtype).max:
@@ -97,6 +103,26 @@ def bounds(dtype: str, minimum: float | None, maximum: float | None) -> tuple[fl
     if low is not None and high is not None and low > high:
         raise error
     return low, high
+
+
+def element_bounds(dtype: str, shape: Sequence[int], minimum: Bound, maximum: Bound) -> tuple[np.ndarray, np.ndarray]:
+    """A range for each element of a tensor, in order, where they differ; infinite where nothing limits.
+
+    Lanes have the same: bounds of one lane are repeated for all.
+    """
+    if np.dtype(dtype).kind != "f":
+        raise ValueError(f"a range for each element, and dtype {dtype!r}: expected one range for all, or floats")
+    elements = math.prod(shape)
+    found = []
+    for bound, limit in ((minimum, -math.inf), (maximum, math.inf)):
+        each = np.array(limit if bound is None else bound, dtype).reshape(-1)
+        if any(size < 0 for size in shape) or each.size == 0 or elements % each.size:
+            raise ValueError(f"{each.size} bounds: expected as many as shape {list(shape)} has elements")
+        found.append(np.resize(each, elements))
+    least, most = found
+    if not (least <= most).all():  # so written, NaN is refused
+        raise ValueError(f"range {minimum} to {maximum}: expected one that some {dtype} lies in for each element")
+    return least, most
 
 
 def _put(value: dm_env_rpc_pb2.TensorSpec.Value, dtype: str, bound: float) -> None:

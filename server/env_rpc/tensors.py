@@ -12,9 +12,9 @@ import numpy as np
 from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 
 from worldloom.server.env_rpc.fields import field
-from worldloom.server.env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds
+from worldloom.server.env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds, element_bounds
 from worldloom.server.errors import InvalidArgument
-from worldloom.worlds.family import Spec
+from worldloom.worlds.family import Bound, Spec
 from worldloom.worlds.settings import plain
 
 MAX_SETTINGS = 256
@@ -44,8 +44,8 @@ class TensorReader:
         what: str,
         dtype: str,
         shape: Sequence[int],
-        minimum: float | None = None,
-        maximum: float | None = None,
+        minimum: Bound = None,
+        maximum: Bound = None,
         also: Sequence[str] = (),
     ) -> None:
         if dtype not in PAYLOADS:
@@ -62,10 +62,20 @@ class TensorReader:
         self._varies = any(size < 0 for size in self.shape)
         self._size = -1 if self._varies else prod(self.shape)
         self._array_shape = self.shape
-        self._low, self._high = bounds(dtype, minimum, maximum)
         self._is_number = self._np_dtype.kind in "fiu"
-        self._least, self._most = -np.inf, np.inf
-        if self._is_number:
+        self._low: float | None = None
+        self._high: float | None = None
+        self._least: Any = -np.inf
+        self._most: Any = np.inf
+        self._each = isinstance(minimum, tuple) or isinstance(maximum, tuple)
+        if self._each:
+            finite = np.finfo(dtype)
+            least, most = element_bounds(dtype, shape, minimum, maximum)
+            self._least, self._most = np.maximum(least, finite.min), np.minimum(most, finite.max)
+        elif self._is_number:
+            assert not isinstance(minimum, tuple)
+            assert not isinstance(maximum, tuple)
+            self._low, self._high = bounds(dtype, minimum, maximum)
             info: Any = np.finfo(dtype) if self._np_dtype.kind == "f" else np.iinfo(dtype)
             self._least = np.asarray(info.min).item() if self._low is None else self._low
             self._most = np.asarray(info.max).item() if self._high is None else self._high
@@ -114,7 +124,10 @@ class TensorReader:
 
     def _check(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> None:
         """Refuse values out of range. NaN is out of every range: it fails comparisons, and min() hands it on."""
-        if len(values) < _FEW:
+        if self._each:
+            if not ((values >= self._least) & (values <= self._most)).all():
+                self._refuse_values(values, shape, came)
+        elif len(values) < _FEW:
             for value in values.tolist():
                 if not self._least <= value <= self._most:
                     self._refuse_values(values, shape, came)
@@ -151,10 +164,15 @@ class TensorReader:
 
     def _refuse_values(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> NoReturn:
         """Say which of the values is the first that is out of range."""
-        first = int(np.argmin((values >= self._least) & (values <= self._most)))
-        index = [int(place) for place in np.unravel_index(first, shape)] if len(values) > 1 else []
+        inside = (values >= self._least) & (values <= self._most)
+        first = int(np.argmin(inside))
+        index = [int(place) for place in np.unravel_index(first, shape)] if len(inside) > 1 else []
         where = f" at {index[-len(self.shape) :]}" if index else ""
-        raise InvalidArgument(f"{self.what} is {came[first]}{where}: expected {self.range_in_words}")
+        if self._each:
+            expected = f"a finite number from {plain(self._least[first])} to {plain(self._most[first])}"
+        else:
+            expected = self.range_in_words
+        raise InvalidArgument(f"{self.what} is {came[first % len(came)]}{where}: expected {expected}")
 
     @property
     def range_in_words(self) -> str:

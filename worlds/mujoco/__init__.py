@@ -3,7 +3,12 @@
 Needs the extra `worldloom[mujoco]`; nothing outside this package imports it.
 """
 
+import logging
+
 try:
-    import mujoco as _mujoco  # noqa: F401
-except ModuleNotFoundError as _error:
-    raise ImportError("MuJoCo is not installed: pip install 'worldloom[mujoco]'") from _error
+    import mujoco
+except ModuleNotFoundError as error:
+    raise ImportError("MuJoCo is not installed: pip install 'worldloom[mujoco]'") from error
+
+if mujoco.get_mju_user_warning() is None:  # else it would write warnings to a file in the working directory
+    mujoco.set_mju_user_warning(logging.getLogger("worldloom.worlds").warning)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.mujoco_step import FAILED, gather
-from worldloom.kernels.tables import F64, I64
+from worldloom.kernels.tables import I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.memory import NUMBERS
 from worldloom.worlds.chance import normal

@@ -38,8 +38,7 @@ BAD = sum(1 << kind for kind in (3, 4, 5))
 """Alarms of numbers that are none, or far too large: MuJoCo begins such a simulation anew by itself."""
 ANY = 2 * FAILED - 1
 _WORDS = tuple(
-    "near singular inertia, too many contacts, too many constraints, bad positions, bad velocities, "
-    "bad accelerations, bad controls".split(", ")
+    ["near singular inertia", "too many contacts", "too many constraints", "bad positions", "bad velocities", "bad accelerations", "bad controls"]
 )
 _COUNTS: I32 = MEMORY.view(np.int32)
 _WORTH_A_THREAD_S = 1e-4

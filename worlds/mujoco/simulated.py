@@ -10,7 +10,7 @@ from worldloom.kernels.mujoco_step import FAILED
 from worldloom.kernels.tables import F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.family import Family, Placement, Spec, State
+from worldloom.worlds.family import Bound, Family, Placement, Spec, State
 from worldloom.worlds.mujoco import physics
 from worldloom.worlds.mujoco.changes import Changes
 from worldloom.worlds.mujoco.looks import Looks
@@ -107,7 +107,7 @@ def control_spec(model: mujoco.MjModel) -> Spec:
     return Spec("control", "float64", (model.nu,), text, _bound(low), _bound(high))
 
 
-def _bound(values: F64) -> float | tuple[float, ...] | None:
+def _bound(values: F64) -> Bound:
     """A bound as specs have it: one for all elements where they agree, none where none limits."""
     if not len(values) or np.isinf(values).all():
         return None

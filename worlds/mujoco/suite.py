@@ -1,8 +1,8 @@
 """dm_control's suite of tasks, imported such that it touches no graphics library: pictures are drawn by us."""
 
 import os
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 _CHOICE = "MUJOCO_GL"
 
