@@ -35,8 +35,8 @@ class Guard(NamedTuple):
     """Addresses of the two halves."""
 
     call: int
-    """`call(function, first, second, text)`: run function(first, second). 0, or 1 if it ended in an error, whose text is
-    then at the address `text`."""
+    """`call(function, first, second, text)`: run function(first, second). 0, or 1 if it ended in an error, whose text
+    is then at the address `text`."""
     hook: int
     """To be called with a log message: an error ends the guarded call, anything else is let pass."""
 

@@ -22,7 +22,8 @@ def step_lanes(
     lanes: I64,
     model: int,
     data: I64,
-    ctrl: I64,
+    places: I64,
+    ctrl: int,
     counts_at: I64,
     own: U8,
     own_lengths: I64,
@@ -39,14 +40,15 @@ def step_lanes(
     counts: I32,
     alarms: I64,
 ) -> None:
-    """Set each lane's controls [n, nu] and make the calls, one after the other, until all are made or one gives a grave alarm.
+    """Set each lane's controls [n, nu] and make the calls one after the other, until one gives a grave alarm.
 
-    `model`: the address of this thread's model. Before a lane's turn the bytes `own` [lanes, b] of it, which are pieces of
+    `model`: the address of this thread's model. Before a lane's turn its bytes `own` [lanes, b], which are pieces of
     `own_lengths`, go to the places `own_at` in memory, where the model has what differs from lane to lane. `data`:
-    addresses, and `ctrl`, `counts_at`: places in `numbers` and `counts`, of all lanes. `calls`: the addresses of functions
-    of model and data. `tools`: those of the guard's call and hook, and of the function that sets
-    a thread's hook. `grave`: the alarms after which a lane's calls end. `texts`: the address of room for an error's text for each of `lanes`. Several threads may be at it
-    with the same `taken`: each takes the next part.
+    addresses, `places` [lanes, fields]: of arrays in `numbers`, where `ctrl` is the field of controls, and `counts_at`:
+    places in `counts`, all of them by lane. `calls`: the addresses of
+    functions of model and data. `tools`: those of the guard's call and hook, and of the function that sets a thread's
+    hook. `grave`: the alarms after which a lane's calls end. `texts`: the address of room for an error's text for each
+    of `lanes`. Several threads may be at it with the same `taken`: each takes the next part.
     """
     before = call_one(tools[2], tools[1])
     first = take_part(taken, part)
@@ -54,7 +56,7 @@ def step_lanes(
         for k in range(first, min(first + part, lanes.size)):
             lane = lanes[k]
             for actuator in range(controls.shape[1]):
-                numbers[ctrl[lane] + actuator] = controls[k, actuator]
+                numbers[places[lane, ctrl] + actuator] = controls[k, actuator]
             _fit(own[lane], own_lengths, own_at, memory)
             text = texts + TEXT_BYTES * k
             alarms[k] = _run(model, data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
@@ -101,18 +103,9 @@ def _digest(counts: I32, counts_at: int) -> int:
 
 
 @kernel
-def gather(lanes: I64, places: I64, picks: I64, numbers: F64, out: F64) -> None:
-    """Numbers of simulations into `out` [n, m]: of the array that begins at places[lane], the elements `picks` [m]."""
+def gather(lanes: I64, places: I64, field: int, picks: I64, numbers: F64, out: F64) -> None:
+    """Numbers of simulations into `out` [n, m]: of the array at places[lane, field], the elements `picks` [m]."""
     for k in range(lanes.size):
-        at = places[lanes[k]]
+        at = places[lanes[k], field]
         for column in range(picks.size):
             out[k, column] = numbers[at + picks[column]]
-
-
-@kernel
-def scatter(lanes: I64, places: I64, values: F64, numbers: F64) -> None:
-    """The first numbers of the array at places[lane] become values [n, m]."""
-    for k in range(lanes.size):
-        at = places[lanes[k]]
-        for column in range(values.shape[1]):
-            numbers[at + column] = values[k, column]

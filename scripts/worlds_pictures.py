@@ -136,5 +136,5 @@ def _random(spec: Spec, rng: np.random.Generator, pool: Pool) -> np.ndarray:
     low, high = spec.minimum or 0.0, spec.maximum or 0.0
     shape = (COLUMNS, pool.family.agents, *spec.shape)
     if np.dtype(spec.dtype).kind in "iu":
-        return rng.integers(int(low), int(high) + 1, shape).astype(spec.dtype)
+        return rng.integers(np.asarray(low, int), np.asarray(high, int) + 1, shape).astype(spec.dtype)
     return rng.uniform(low, high, shape).astype(spec.dtype)

@@ -97,7 +97,7 @@ class Family(ABC):
     name: ClassVar[str]
     text: ClassVar[str]
     settings: ClassVar[tuple[Setting, ...]]
-    labels: ClassVar[tuple[str, ...]]
+    labels: tuple[str, ...]
     """What segmentation shows: `labels[k]` is what k stands for. Label 0 is the sky's."""
 
     reward_dtype: ClassVar[str] = "float32"

@@ -162,7 +162,7 @@ def _within(spec: Spec, rng: np.random.Generator, shape: tuple[int, ...]) -> np.
     low = -1.0 if spec.minimum is None else spec.minimum
     high = 1.0 if spec.maximum is None else spec.maximum
     if np.dtype(spec.dtype).kind in "iu":
-        return rng.integers(int(low), int(high) + 1, shape).astype(spec.dtype)
+        return rng.integers(np.asarray(low, int), np.asarray(high, int) + 1, shape).astype(spec.dtype)
     return rng.uniform(low, high, shape).astype(spec.dtype)
 
 

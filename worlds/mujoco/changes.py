@@ -1,4 +1,4 @@
-"""What differs between the models of lanes: a few arrays, kept for each lane as bytes, and put into a model when needed.
+"""What differs between the models of lanes: a few arrays, kept for each lane as bytes, put into a model when needed.
 
 Some tasks change their model when an episode begins: where a target is, how large, how steep the ground. A model is
 mostly textures and meshes, megabytes that are the same for all. So lanes keep what changes, and whoever simulates has a

@@ -4,6 +4,7 @@ An episode begins in the model's first keyframe, or in its default pose if it ha
 for. Simulations that become unstable end their episode.
 """
 
+import os
 from collections.abc import Mapping
 
 import mujoco
@@ -19,8 +20,9 @@ from worldloom.worlds.family import Outcome, Spec, State
 from worldloom.worlds.mujoco import physics
 from worldloom.worlds.mujoco.changes import Changes
 from worldloom.worlds.mujoco.models import load_model
+from worldloom.worlds.mujoco.numbers import Numbers
 from worldloom.worlds.mujoco.places import QPOS, QVEL, SENSORDATA
-from worldloom.worlds.mujoco.rewards import Numbers, reward_of
+from worldloom.worlds.mujoco.rewards import reward_of
 from worldloom.worlds.mujoco.simulated import Simulated, control_spec
 from worldloom.worlds.settings import Setting
 
@@ -43,7 +45,7 @@ class Mujoco(Simulated):
         model = load_model(name)
         self.max_steps = int(self.given["max_steps"])
         self.actions = (control_spec(model),) if model.nu else ()
-        self._reward = reward_of(name)
+        self._reward = reward_of(os.path.normpath(name))
         self._noise = float(self.given["noise"])
         self._calls = physics.calls_of_step(model, int(self.given["control_steps"]))
         self._places = _places(model)
@@ -104,7 +106,7 @@ class Mujoco(Simulated):
         self._make_sure(state, lanes)
         field, picks = self._places[name]
         out = np.empty((len(lanes), len(picks)))
-        gather(lanes, np.ascontiguousarray(state.places[:, field]), picks, NUMBERS, out)
+        gather(lanes, state.places, field, picks, NUMBERS, out)
         return out
 
     def _gone(self, state: State, lanes: I64, alarms: physics.Alarms) -> NDArray[np.bool_]:

@@ -37,8 +37,9 @@ the model that are the lane's own."""
 BAD = sum(1 << kind for kind in (3, 4, 5))
 """Alarms of numbers that are none, or far too large: MuJoCo begins such a simulation anew by itself."""
 ANY = 2 * FAILED - 1
-_WORDS = tuple(
-    ["near singular inertia", "too many contacts", "too many constraints", "bad positions", "bad velocities", "bad accelerations", "bad controls"]
+_WORDS = (
+    *("near singular inertia", "too many contacts", "too many constraints"),
+    *("bad positions", "bad velocities", "bad accelerations", "bad controls"),
 )
 _COUNTS: I32 = MEMORY.view(np.int32)
 _WORTH_A_THREAD_S = 1e-4
@@ -95,7 +96,6 @@ class Stepper:
         workers = max(1, min(len(self._models), len(lanes), int(self.lane_s * len(lanes) / _WORTH_A_THREAD_S)))
         part = -(-len(lanes) // (workers * _PARTS_PER_WORKER)) if workers > 1 else len(lanes)
         taken = np.zeros(1, np.int64)
-        ctrl = np.ascontiguousarray(state.places[:, CTRL])
 
         def step(worker: int) -> None:
             model, own_at = self._models[worker]
@@ -103,7 +103,8 @@ class Stepper:
                 lanes,
                 model._address,
                 state.data,
-                ctrl,
+                state.places,
+                CTRL,
                 state.counts_at,
                 state.own,
                 self._changes.lengths,

@@ -22,7 +22,7 @@ log = logging.getLogger("worldloom.worlds")
 class Simulated(Family):
     """A family whose lanes are simulations of one model, or of copies of it that differ in numbers only."""
 
-    labels = ("sky",)
+    labels: tuple[str, ...] = ("sky",)
     reward_dtype = "float64"
 
     def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
@@ -55,7 +55,7 @@ class Simulated(Family):
         self._looks = Looks(model, self.assets)
         self.rows_per_lane = self._looks.rows_per_lane
         self.still_rows = self._looks.still_rows
-        self.labels = self._looks.labels  # type: ignore[misc]  # of this model
+        self.labels = self._looks.labels
         self.cameras = self._looks.cameras
         if self._looks.not_drawn:
             log.warning("%s has what is not drawn: %s", what, ", ".join(self._looks.not_drawn))
@@ -84,7 +84,7 @@ class Simulated(Family):
 
     def _give_up(self, state: State, lanes: I64, alarms: Alarms, gone: np.ndarray) -> None:
         """Episodes of some lanes end: their simulations are made fit to be looked at, and the log says why, once."""
-        for k in np.flatnonzero(gone):
+        for k in np.flatnonzero(gone).tolist():
             if alarms.bits[k] & FAILED:
                 self._rest(state.simulation[lanes[k]])
             words = alarms.words(k)

@@ -1,8 +1,8 @@
-"""Where dm_control's own code runs: one of its environments, which any lane's simulation can be put into and taken from.
+"""Where dm_control's own code runs: one of its environments, which any lane's simulation can be put into.
 
 A lane has its numbers only. To begin an episode, or for what is not computed from arrays of many lanes, its numbers are
-copied into the stage's simulation, dm_control's code does there what it does, and they are copied back: the same code on
-the same numbers, at a fraction of what a dm_control environment for each lane would cost to make.
+copied into the stage's simulation, dm_control's code does there what it does, and they are copied back: the same code
+on the same numbers, at a fraction of what a dm_control environment for each lane would cost to make.
 """
 
 import copy
@@ -32,15 +32,15 @@ class Stage:
         self.physics = self.environment.physics
         # It would draw pictures of its own when the ground changes.
         self.physics.__class__ = type("Unseen", (type(self.physics),), {"contexts": None})
-        self._task: Any = self.environment.task
+        self.task: Any = self.environment.task
         self.model: mujoco.MjModel = self.physics.model.ptr
         self.data: mujoco.MjData = self.physics.data.ptr
         self.changes = Changes(self._find_changes(), self.model)
         """What in the model is a lane's own."""
         self._first = self.changes.read(self.model)
-        self.ends_by_itself = type(self._task).get_termination is not BareTask.get_termination
+        self.ends_by_itself = type(self.task).get_termination is not BareTask.get_termination
         for name in ("before_step", "after_step"):
-            if getattr(type(self._task), name) is not getattr(Task, name):
+            if getattr(type(self.task), name) is not getattr(Task, name):
                 raise NotImplementedError(f"task {task!r} of domain {domain!r} has a {name} of its own: expected none")
 
     def new_lane(self, seed: int) -> tuple[Any, U8]:
@@ -49,7 +49,7 @@ class Stage:
         if self._draws_model:
             environment = self._load(random)
             return environment.task, self.changes.read(environment.physics.model.ptr)
-        task = copy.copy(self._task)
+        task = copy.copy(self.task)
         task._random = random
         return task, self._first
 
@@ -77,7 +77,7 @@ class Stage:
         for seed in range(1, _PROBES + 1):
             if self._draws_model:
                 found |= changed(before, arrays_of(self._load(np.random.RandomState(seed)).physics.model.ptr))
-            task = copy.copy(self._task)
+            task = copy.copy(self.task)
             task._random = np.random.RandomState(seed)
             with self.physics.reset_context():
                 task.initialize_episode(self.physics)

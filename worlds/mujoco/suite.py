@@ -29,10 +29,11 @@ try:
         from dm_control.rl.control import Environment
         from dm_control.rl.control import Task as BareTask
         from dm_control.suite.base import Task
+        from dm_control.utils import rewards
 except ModuleNotFoundError as error:
     raise ImportError("dm_control is not installed: pip install 'worldloom[mujoco]'") from error
 
 TASKS: dict[str, tuple[str, ...]] = dict(suite.TASKS_BY_DOMAIN)
 """Domain -> its tasks."""
 
-__all__ = ["TASKS", "BareTask", "Environment", "Task", "suite"]
+__all__ = ["TASKS", "BareTask", "Environment", "Task", "rewards", "suite"]

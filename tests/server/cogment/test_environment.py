@@ -29,7 +29,9 @@ def pushes(rng: np.random.Generator, direct: Direct, actors: int) -> list[dict[s
     """Actions of all actors by chance."""
     return [
         {
-            spec.name: rng.integers(int(spec.minimum or 0), int(spec.maximum or 0) + 1, spec.shape).astype(spec.dtype)
+            spec.name: rng.integers(
+                np.asarray(spec.minimum or 0, int), np.asarray(spec.maximum or 0, int) + 1, spec.shape
+            ).astype(spec.dtype)
             if np.dtype(spec.dtype).kind == "i"
             else rng.uniform(-1, 1, spec.shape).astype(spec.dtype)
             for spec in direct.pool.family.actions

@@ -34,7 +34,7 @@ def random_actions(direct: Direct, chance: np.random.Generator) -> dict[str, np.
         shape = (len(direct.lanes), direct.pool.family.agents, *spec.shape)
         whole = np.dtype(spec.dtype).kind == "i"
         values = (
-            chance.integers(int(spec.minimum), int(spec.maximum) + 1, shape)
+            chance.integers(np.asarray(spec.minimum, int), np.asarray(spec.maximum, int) + 1, shape)
             if whole
             else chance.uniform(spec.minimum, spec.maximum, shape)
         )
