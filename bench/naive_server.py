@@ -35,7 +35,6 @@ from worldloom.server.env_rpc.templates import step_layout
 from worldloom.server.env_rpc.tensors import ActionReader, settings_from
 from worldloom.server.errors import FailedPrecondition, InvalidArgument, Refusal, Unimplemented
 from worldloom.server.limits import Limits
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.pool import RUNNING, Pool
 from worldloom.worlds.registry import FamilyError, find_family
 from worldloom.worlds.settings import SettingError
@@ -59,7 +58,9 @@ class World:
         self.lanes = _whole(given, "lanes", 1, MOST_LANES) if "lanes" in given else None
         """None: tensors have no leading dimension."""
         self.pool = Pool(family, Scene(assets))
-        self.pool.add(lane_seeds(_whole(given, "seed", -(2**63), 2**64 - 1) if "seed" in given else 0, self.lanes or 1))
+        self.pool.add(
+            family.lane_seeds(_whole(given, "seed", -(2**63), 2**64 - 1) if "seed" in given else 0, self.lanes or 1)
+        )
         self.name = family.name
 
     def join(self, given: Mapping[str, object]) -> Offer:

@@ -33,6 +33,10 @@ def _lines(of: Description, width: int) -> Iterator[str]:
     yield of["family"]
     yield from wrapped(of["text"], width, "  ")
     yield from _section("Settings: type, default, range", [_setting(one) for one in of["settings"]], width)
+    if of["missing"]:
+        yield ""
+        yield from wrapped(f"What more there is depends on {' and '.join(of['missing'])}: say NAME=VALUE.", width, "")
+        return
     agents = "one agent" if of["agents"] == 1 else f"each of {of['agents']} agents"
     yield from _section(f"Actions of {agents}", [_spec(one) for one in of["actions"]], width)
     yield from _section(f"Observations of {agents}", [_spec(one) for one in of["observations"]], width)

@@ -10,6 +10,9 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Bound, Camera, Family, Spec
 from worldloom.worlds.settings import Setting, plain
 
+_FEW_CHOICES = 5
+"""That are named where there is little room."""
+
 Description: TypeAlias = dict[str, Any]
 
 _PICTURES: dict[str, tuple[str, list[int | str], str]] = {
@@ -35,11 +38,25 @@ def every_world(family: Family | type[Family]) -> tuple[Spec, ...]:
 
 
 def describe(family: type[Family], given: Mapping[str, object] | None = None) -> Description:
-    """A family with these settings, and the defaults of the others; some of it may depend on them."""
-    made = family({} if given is None else given, AssetLibrary())
+    """A family with these settings, and the defaults of the others; some of it may depend on them.
+
+    Where a setting that must be given is not, what depends on it is left empty.
+    """
+    given = {} if given is None else given
+    missing = [name for name in family.required if name not in given]
+    if missing:
+        settings = [
+            _setting(setting) | {"value": given.get(setting.name, setting.default)} for setting in family.settings
+        ]
+        empty: Description = {name: [] for name in ("actions", "observations", "cameras", "labels")}
+        known = {"family": family.name, "text": family.text, "missing": missing, "settings": settings}
+        every = [_spec(spec) | {"hidden": False} for spec in every_world(family)]
+        return known | {"agents": family.agents, "max_steps": None, "every_world": every} | empty
+    made = family(given, AssetLibrary())
     return {
         "family": family.name,
         "text": family.text,
+        "missing": [],
         "settings": [_setting(setting) | {"value": made.given[setting.name]} for setting in family.settings],
         "agents": made.agents,
         "max_steps": made.max_steps,
@@ -53,8 +70,9 @@ def describe(family: type[Family], given: Mapping[str, object] | None = None) ->
 
 def range_in_words(entry: Mapping[str, Any]) -> str:
     """What a setting, an action or an observation may be, in short."""
-    if entry.get("choices"):
-        return " or ".join(entry["choices"])
+    choices = entry.get("choices")
+    if choices:
+        return " or ".join(choices) if len(choices) <= _FEW_CHOICES else f"one of {len(choices)}"
     low, high = entry["minimum"], entry["maximum"]
     if isinstance(low, list) or isinstance(high, list):
         return "a range for each"

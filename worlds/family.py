@@ -17,7 +17,7 @@ from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.chance import lane_seeds
-from worldloom.worlds.settings import Setting, Value, take_settings
+from worldloom.worlds.settings import Setting, SettingError, Value, take_settings
 
 Bound: TypeAlias = float | tuple[float, ...] | None
 """One for all elements, or one for each in order, where an infinite one limits nothing."""
@@ -97,6 +97,8 @@ class Family(ABC):
     name: ClassVar[str]
     text: ClassVar[str]
     settings: ClassVar[tuple[Setting, ...]]
+    required: ClassVar[tuple[str, ...]] = ()
+    """Settings that have no default to speak of, and must be given."""
     labels: tuple[str, ...]
     """What segmentation shows: `labels[k]` is what k stands for. Label 0 is the sky's."""
 
@@ -117,6 +119,11 @@ class Family(ABC):
 
     def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
         self.given: dict[str, Value] = take_settings(self.settings, given)
+        missing = [setting for setting in self.settings if setting.name in self.required and setting.name not in given]
+        if missing:
+            raise SettingError(
+                f"setting {missing[0].name!r} is missing: expected {missing[0].expected}. {missing[0].text}"
+            )
         self.assets = assets
 
     @staticmethod

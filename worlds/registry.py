@@ -1,8 +1,9 @@
 """Families by name: those that installed packages offer, and those that were added to this process.
 
-A package offers a family through the entry-point group `worldloom.families`, as `name = "module:Class"`. Names are
-read from the packages' metadata; a family's code is imported when it is asked for. One that cannot be loaded is in
-nobody's way until then.
+A package offers a family through the entry-point group `worldloom.families`, as `name = "module:Class"`, with the
+extras of the package that the family needs behind it, as in `"module:Class [physics]"`. Names are read from the
+packages' metadata; a family's code is imported when it is asked for. One that cannot be loaded is in nobody's way until
+then.
 """
 
 import difflib
@@ -46,6 +47,10 @@ class Registry:
         """The names of all families, in alphabetical order; loads none of them."""
         return tuple(sorted({*self._offers, *self._added}))
 
+    def needs_extra(self, name: str) -> bool:
+        """Whether more than its own package must be installed for a family, and imported with it."""
+        return name not in self._added and any("[" in offer.value for offer in self._offers.get(name, []))
+
     def find(self, name: str) -> type[Family]:
         """The family of that name."""
         found = self._added.get(name) or self._loaded.get(name)
@@ -57,7 +62,8 @@ class Registry:
         """Take in the family at `MODULE:CLASS`, under its own name. Adding the same one again changes nothing."""
         family = _import(place)
         other = self._added.get(family.name)
-        if other is None and family.name in self._offers and place not in _places(self._offers[family.name]):
+        is_offered = f"{family.__module__}:{family.__qualname__}" in _places(self._offers.get(family.name, []))
+        if other is None and family.name in self._offers and not is_offered:
             raise FamilyError(
                 f"{place} is a family named {family.name!r}, and {_offer(self._offers[family.name][0])} offers another "
                 "of that name: expected a name of its own"
@@ -79,7 +85,7 @@ class Registry:
         if len(offers) > 1:
             raise FamilyError(f"there are two families named {name!r}: {' and '.join(_offer(one) for one in offers)}")
         try:
-            family = _import(offers[0].value)
+            family = _import(_place(offers[0]))
         except FamilyError as error:
             raise FamilyError(f"family {name!r} of {_who(offers[0])} cannot be loaded: {error}") from error
         if family.name != name:
@@ -123,7 +129,12 @@ def _one_of(names: list[str]) -> str:
 
 
 def _places(offers: list[EntryPoint]) -> set[str]:
-    return {offer.value.replace(" ", "") for offer in offers}
+    return {_place(offer) for offer in offers}
+
+
+def _place(offer: EntryPoint) -> str:
+    """`MODULE:CLASS`, without extras."""
+    return offer.value.partition("[")[0].replace(" ", "")
 
 
 def _who(offer: EntryPoint) -> str:
@@ -146,6 +157,11 @@ _registry = Registry(installed_offers)
 def known_families() -> tuple[str, ...]:
     """The names of all families this process can find, in alphabetical order; loads none of them."""
     return _registry.known()
+
+
+def needs_extra(name: str) -> bool:
+    """Whether a family needs an extra of its package; loads nothing."""
+    return _registry.needs_extra(name)
 
 
 def find_family(name: str) -> type[Family]:

@@ -1,4 +1,8 @@
-"""Before the first client comes: every family steps and is seen once, so that nobody waits for kernels to compile."""
+"""Before the first client comes: every family steps and is seen once, so that nobody waits for kernels to compile.
+
+Families that need an extra are left out: what they import takes longer than all the rest, and most servers never use
+them.
+"""
 
 import numpy as np
 
@@ -10,7 +14,7 @@ from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
 from worldloom.server.logs import Log
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.registry import find_family, known_families
+from worldloom.worlds.registry import find_family, known_families, needs_extra
 
 log = Log("engine")
 
@@ -18,6 +22,8 @@ log = Log("engine")
 def warm_up(renderer: Renderer) -> None:
     """Step and draw a world of each family, apart from all others. One that fails is told of and left alone."""
     for name in known_families():
+        if needs_extra(name):
+            continue
         try:
             _try_family(name, renderer)
         except Exception as error:

@@ -11,7 +11,6 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import find_family
 
@@ -23,7 +22,7 @@ class Direct:
         assets = AssetLibrary()
         self.renderer = renderer
         self.pool = Pool(find_family(family)(settings, assets), Scene(assets))
-        self.lanes = self.pool.add(lane_seeds(seed, lanes))
+        self.lanes = self.pool.add(self.pool.family.lane_seeds(seed, lanes))
 
     def step(self, **actions: ArrayLike) -> None:
         """One step of all lanes; [lanes, agents, *shape] for each action, zeros where none is given."""

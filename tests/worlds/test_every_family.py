@@ -23,7 +23,7 @@ from worldloom.worlds.settings import Setting, SettingError, Value
 
 ASSETS = AssetLibrary(texture_size=32)
 BOX = ("cartpole", "catch", "maze")
-every_family = pytest.mark.parametrize("name", known_families())
+every_family = pytest.mark.parametrize("name", BOX)
 NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 

@@ -36,7 +36,7 @@ class Dmc(Simulated):
     name = "dmc"
     text = "The tasks of dm_control's suite, simulated by MuJoCo, with the same numbers as dm_control gives."
     settings = (
-        Setting("domain", "cartpole", "Which domain of the suite.", choices=tuple(TASKS)),
+        Setting("domain", "cartpole", f"Which domain of the suite: {', '.join(TASKS)}.", choices=tuple(TASKS)),
         Setting("task", "swingup", "Which task of the domain; an error names those there are."),
         Setting(
             "time_limit", 0.0, "Simulated seconds after which an episode is interrupted; 0: as the task says.", 0, 1e6

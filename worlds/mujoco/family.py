@@ -33,11 +33,13 @@ class Mujoco(Simulated):
     name = "mujoco"
     text = "Any MuJoCo model, from a file in a directory that the server allows."
     settings = (
-        Setting("model", "", "Which model: an .xml file, named from a directory of --model-dir on. Required."),
+        Setting("model", "", "Which model: an .xml file, named from a directory of --model-dir on."),
         Setting("control_steps", 1, "Steps of the simulation that a step takes, under one control.", 1, 10_000),
         Setting("max_steps", 1000, "Steps after which an episode is interrupted.", 1, 1_000_000_000),
         Setting("noise", 0.0, "Standard deviation of the noise in the first positions and velocities.", 0, 1000),
     )
+
+    required = ("model",)
 
     def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
         super().__init__(given, assets)

@@ -57,8 +57,9 @@ class Simulated(Family):
         self.still_rows = self._looks.still_rows
         self.labels = self._looks.labels
         self.cameras = self._looks.cameras
-        if self._looks.not_drawn:
-            log.warning("%s has what is not drawn: %s", what, ", ".join(self._looks.not_drawn))
+        if self._looks.not_drawn and what not in _told_of and len(_told_of) < _MOST_TOLD:
+            _told_of.add(what)
+            log.info("%s has what is not drawn: %s", what, ", ".join(self._looks.not_drawn))
 
     def _furnish(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         if not self._changes.size_bytes:
@@ -94,7 +95,9 @@ class Simulated(Family):
 
 
 _MOST_TOLD = 32
-"""Reasons that are said; whatever comes then is left out."""
+"""Reasons, and models, that the log says something of; whatever comes then is left out."""
+_told_of: set[str] = set()
+"""Models of which it was said what is not drawn."""
 
 
 def control_spec(model: mujoco.MjModel) -> Spec:
