@@ -13,7 +13,7 @@ _KEPT = 64
 """Of models that differ, so many are kept for when they come again."""
 _DECIDING = (
     *("geom_size", "geom_rgba", "geom_matid", "geom_dataid", "site_size", "site_rgba", "site_matid"),
-    *("tendon_rgba", "tendon_matid"),
+    *("tendon_rgba", "tendon_matid", "skin_rgba", "skin_matid"),
     *("mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat", "mat_texid", "mat_texuniform"),
 )
 """What of a model decides how its things look."""

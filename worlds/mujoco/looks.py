@@ -1,7 +1,7 @@
 """How a MuJoCo model looks: imported once into assets and rows, then moved by kernels that read MuJoCo's own memory.
 
-The rows of a lane are the model's geoms and sites, what stands still first, and then its tendons. Whatever a model has
-that is not drawn is listed in words.
+The rows of a lane are the model's geoms and sites, what stands still first, then its tendons and skins. Whatever a
+model has that is not drawn is listed in words.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,15 @@ from worldloom.worlds.mujoco.cameras import Cameras
 from worldloom.worlds.mujoco.columns import Columns, KnownColumns, blank_columns
 from worldloom.worlds.mujoco.lamps import lamps_of
 from worldloom.worlds.mujoco.omissions import SOLID_ALPHA, not_drawn
-from worldloom.worlds.mujoco.places import GEOM_XMAT, GEOM_XPOS, LIGHT_XDIR, LIGHT_XPOS, SITE_XMAT, SITE_XPOS
+from worldloom.worlds.mujoco.places import (
+    GEOM_XMAT,
+    GEOM_XPOS,
+    LIGHT_XDIR,
+    LIGHT_XPOS,
+    SITE_XMAT,
+    SITE_XPOS,
+)
+from worldloom.worlds.mujoco.skins import Skins
 from worldloom.worlds.mujoco.surfaces import Part, Surfaces, finish_of
 from worldloom.worlds.mujoco.tendons import Tendons
 from worldloom.worlds.mujoco.terrains import Terrains
@@ -47,19 +55,22 @@ class Looks:
         self._room = [len(self._parts(model, thing)) for thing in self._things]
         self._rows = _rows_of(self._things, self._room)
         self._tendons = Tendons(model, sum(self._room))
+        self._skins = Skins(model, sum(self._room) + self._tendons.rows)
         self._terrains = Terrains(model, assets, self._surfaces)
         for thing, row in zip(self._things, np.cumsum([0, *self._room[:-1]]).tolist(), strict=True):
             self._terrains.add(model, thing, row)
         names = [label_of(model, thing.kind, thing.number) for thing in things]
         names += [label_of(model, "tendon", tendon) for tendon in self._tendons.shown]
+        names += [label_of(model, "skin", skin) for skin in self._skins.shown]
         self.labels, numbers = share_labels(names)
         self._label = [numbers[place] for place in order]
-        self._tendon_label = numbers[len(things) :]
+        self._tendon_label = numbers[len(things) :][: len(self._tendons.shown)]
+        self._skin_label = numbers[len(things) + len(self._tendons.shown) :]
         self._columns = KnownColumns(self._make_columns)
         self._scales: WeakKeyDictionary[Scene, F32] = WeakKeyDictionary()
         self._sky = self._surfaces.sky(model)
         _, self._lights = lamps_of(model)
-        self.rows_per_lane = sum(self._room) + self._tendons.rows
+        self.rows_per_lane = sum(self._room) + self._tendons.rows + self._skins.rows
         self.still_rows = sum(room for thing, room in zip(self._things, self._room, strict=True) if thing.is_still)
         self.cameras: tuple[Camera, ...] = self._cameras.described
         self.not_drawn: tuple[str, ...] = not_drawn(model, things)
@@ -85,6 +96,7 @@ class Looks:
         dress_things(NUMBERS, places, self._rows, self._scales_in(scene), scene_lanes, first_row, pose)
         dress_lamps(NUMBERS, places, LIGHT_XPOS, LIGHT_XDIR, self._lights, scene_lanes, scene.lanes.lamps)
         self._tendons.dress(places, scene, scene_lanes)
+        self._skins.dress(places, scene, scene_lanes)
 
     def look(self, places: I64, camera: str) -> Placement:
         """Where a camera stands."""
@@ -112,6 +124,14 @@ class Looks:
             columns.label[both] = self._tendon_label[place]
             if finish.rgba[3] >= SOLID_ALPHA:
                 columns.mesh[tubes], columns.mesh[balls] = shapes.tube(self._assets), shapes.ball(self._assets)
+        for place, skin in enumerate(self._skins.shown):
+            finish = finish_of(model, int(model.skin_matid[skin]), model.skin_rgba[skin])
+            for row, piece in zip(self._skins.rows_of(place), self._skins.pieces[place], strict=True):
+                part = self._surfaces.skin_part(model, skin, finish, piece.mesh)
+                columns.color[row], columns.shine[row] = finish.rgba[:3], finish.shine
+                columns.label[row] = self._skin_label[place]
+                if finish.rgba[3] >= SOLID_ALPHA:
+                    columns.mesh[row], columns.texture[row], columns.uv_scale[row] = part[:3]
         return columns
 
     def _scales_in(self, scene: Scene) -> F32:

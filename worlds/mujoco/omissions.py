@@ -29,9 +29,10 @@ def not_drawn(model: mujoco.MjModel, things: list[Thing]) -> tuple[str, ...]:
         words.append("shadows")
     if _has_endless_plane(model):
         words.append("haze")
-    for count, what in ((model.nskin, "skins"), (model.nflex, "flexes")):
-        if count:
-            words.append(what)
+    if model.nskin:
+        words.append("the bending of skins")
+    if model.nflex:
+        words.append("flexes")
     if np.any(model.actuator_trntype == mujoco.mjtTrn.mjTRN_SLIDERCRANK):
         words.append("slider-cranks")
     if np.any(model.sensor_type == mujoco.mjtSensor.mjSENS_RANGEFINDER):

@@ -1,12 +1,14 @@
 """Meshes of a model's own: mesh assets and height fields, in the units they are shown in."""
 
 import hashlib
+from dataclasses import replace
 
 import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import I32
-from worldloom.render.meshes import Mesh, grid, join
+from worldloom.render.meshes import Lighter, Mesh, grid, join
+from worldloom.worlds.mujoco.lighter import lightened
 
 _MOST_FACETS = 64 * 64
 """Heights of a field whose cells are told apart by their shading; in finer ones nobody sees it, and lanes may have a
@@ -28,7 +30,7 @@ def mesh_solid(model: mujoco.MjModel, mesh: int) -> Mesh:
         uvs = np.zeros((count, 3, 2), np.float32)
         normals = np.where((normals * flat).sum(axis=-1, keepdims=True) < _BENT, flat, normals)
     normals = np.where(np.linalg.norm(normals, axis=-1, keepdims=True) > 0, normals, flat)
-    return from_corners(corners, normals, uvs)
+    return lightened(from_corners(corners, normals, uvs))
 
 
 def has_texcoords(model: mujoco.MjModel, mesh: int) -> bool:
@@ -66,7 +68,8 @@ def laid_on(mesh: Mesh, scale: tuple[float, float]) -> Mesh:
     """The same mesh with a texture laid on from above, `scale` times in two units, as MuJoCo does it."""
     offset = np.array([0.5, 0.5])
     uvs = mesh.positions[:, :2] * np.array([0.5 * scale[0], -0.5 * scale[1]]) - offset
-    return Mesh(mesh.positions, mesh.normals, uvs.astype(np.float32), mesh.triangles, mesh.two_sided)
+    lighter = mesh.lighter and Lighter(laid_on(mesh.lighter.mesh, scale), mesh.lighter.size)
+    return replace(mesh, uvs=uvs.astype(np.float32), lighter=lighter)
 
 
 def digest_of(mesh: Mesh) -> str:

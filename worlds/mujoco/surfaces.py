@@ -16,6 +16,8 @@ from worldloom.worlds.mujoco.solids import digest_of, field_solid, has_texcoords
 _GEOM = mujoco.mjtGeom
 _ENDLESS = 8.0
 """A plane without end reaches so many times as far as cameras see."""
+_SKIN_SIZE = 0.1
+"""What MuJoCo takes for the size of a skin."""
 _SHININESS = 128.0
 _DEFAULT_FINISH = (0.0, 0.5, 0.5)
 """Emission, specular and shininess of what has no material."""
@@ -108,6 +110,13 @@ class Surfaces:
                 Part(self._taken(self._laid_on(self._solid(model, form), form, finish)), texture, (1.0, 1.0), scale),
             )
         return (Part(self._mesh(model, form), texture, repeat, scale),)
+
+    def skin_part(self, model: mujoco.MjModel, skin: int, finish: Finish, mesh: Mesh) -> Part:
+        """The row that shows a piece of a skin; a texture needs to be told where it lies."""
+        pictures = self._pictures_of(model, finish.texture) if model.skin_texcoordadr[skin] >= 0 else ()
+        texture = pictures[0] if len(pictures) == 1 else NO_TEXTURE
+        repeat = _repeat(Form(_GEOM.mjGEOM_SKIN, (_SKIN_SIZE,) * 3, skin), finish)
+        return Part(self._taken(mesh), texture, repeat, (1.0, 1.0, 1.0))
 
     def sky(self, model: mujoco.MjModel) -> int:
         """The first of six textures of the sky, or NO_TEXTURE: then it is black."""

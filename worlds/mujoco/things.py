@@ -45,10 +45,8 @@ def shown_things(model: mujoco.MjModel, restless: Collection[str]) -> list[Thing
     ):
         for number in np.flatnonzero(groups < SHOWN_GROUPS).tolist():
             is_still = _is_still(model, int(bodies[number])) and label_of(model, kind, number) not in restless
-            thing = Thing(kind, number, is_still)
-            if thing.finish(model).rgba[3] > 0:
-                things.append(thing)
-    return things
+            things.append(Thing(kind, number, is_still))
+    return [thing for thing in things if thing.finish(model).rgba[3] > 0]
 
 
 def shown_tendons(model: mujoco.MjModel) -> list[int]:
@@ -64,7 +62,7 @@ def shown_tendons(model: mujoco.MjModel) -> list[int]:
 
 def label_of(model: mujoco.MjModel, kind: str, number: int) -> str:
     """What segmentation calls a thing: its kind and its name, or its number if it has none."""
-    name = {"geom": model.geom, "site": model.site, "tendon": model.tendon}[kind](number).name
+    name = {"geom": model.geom, "site": model.site, "skin": model.skin, "tendon": model.tendon}[kind](number).name
     return f"{kind}.{name or number}"
 
 

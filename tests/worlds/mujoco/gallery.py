@@ -22,6 +22,7 @@ _KINDS = {
     int(mujoco.mjtObj.mjOBJ_GEOM): "geom",
     int(mujoco.mjtObj.mjOBJ_SITE): "site",
     int(mujoco.mjtObj.mjOBJ_TENDON): "tendon",
+    int(mujoco.mjtObj.mjOBJ_SKIN): "skin",
 }
 TIMEOUT_S = 60
 OTHER = 256

@@ -27,8 +27,8 @@ TASKS = {
     "humanoid": "walk",
 }
 LABELS = {64: 0.985, 320: 0.997}
-"""Share of pixels that must have the same label: outlines are up to a quarter of a pixel off, see docs/rendering.md, and
-the quadruped's, seen from nearby, are long for a picture of 64 pixels."""
+"""Share of pixels that must have the same label: outlines are up to a quarter of a pixel off, see docs/rendering.md,
+and the quadruped's, seen from nearby, are long for a picture of 64 pixels."""
 COLOR = 4.0
 """Mean difference allowed, of 255. Most of it is the stars of the suite's sky, single texels of 800 that are blurred in
 our 256, and on walker's floor light that MuJoCo computes at few corners and we at every pixel."""
