@@ -36,9 +36,9 @@ class Cameras:
             described.append(Camera(FREE, "Sees the whole model, from where MuJoCo's viewer begins."))
         if EYE not in self._numbers:
             first = described[0]
-            described.insert(0, Camera(EYE, f"The same as {first.name}."))
+            described.append(Camera(EYE, f"The same as {first.name}."))
             self._numbers[EYE] = self._numbers.get(first.name, -1)
-        self.described = tuple(described)
+        self.described = tuple(sorted(described, key=lambda camera: camera.name != EYE))
 
     def look(self, places: I64, name: str) -> Placement:
         """Where a camera stands in each lane of these simulations."""

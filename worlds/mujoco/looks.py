@@ -57,8 +57,8 @@ class Looks:
         self._tendons = Tendons(model, sum(self._room))
         self._skins = Skins(model, sum(self._room) + self._tendons.rows)
         self._terrains = Terrains(model, assets, self._surfaces)
-        for thing, row in zip(self._things, np.cumsum([0, *self._room[:-1]]).tolist(), strict=True):
-            self._terrains.add(model, thing, row)
+        for place, thing in enumerate(self._things):
+            self._terrains.add(model, thing, sum(self._room[:place]))
         names = [label_of(model, thing.kind, thing.number) for thing in things]
         names += [label_of(model, "tendon", tendon) for tendon in self._tendons.shown]
         names += [label_of(model, "skin", skin) for skin in self._skins.shown]

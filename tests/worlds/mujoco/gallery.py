@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import mujoco
-import mujoco.egl
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +23,7 @@ _KINDS = {
     int(mujoco.mjtObj.mjOBJ_TENDON): "tendon",
     int(mujoco.mjtObj.mjOBJ_SKIN): "skin",
 }
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 OTHER = 256
 """The label of what has none with us."""
 
@@ -108,7 +107,9 @@ class Theirs:
         self._thread.shutdown()
 
     def _open(self, width: int, height: int) -> None:
-        self._gl = mujoco.egl.GLContext(width, height)
+        from mujoco import egl  # needs OpenGL as soon as it is imported
+
+        self._gl = egl.GLContext(width, height)
         self._gl.make_current()
         model = self._model
         before = (model.vis.quality.offsamples, model.vis.global_.offwidth, model.vis.global_.offheight)
