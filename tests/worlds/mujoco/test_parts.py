@@ -1,5 +1,7 @@
 """What meshes and textures of models are made into."""
 
+from collections.abc import Callable
+
 import mujoco
 import numpy as np
 import pytest
@@ -17,7 +19,12 @@ from worldloom.worlds.mujoco.paints import faces_of, paint, paint_sky, pixels_of
 from worldloom.worlds.mujoco.solids import field_solid, mesh_solid
 
 SIZES = st.integers(1, 40)
-SHAPES = {"ball": shapes.sphere, "box": shapes.cube, "drum": shapes.drum, "pill": lambda: shapes.pill(1.7)}
+SHAPES: dict[str, Callable[[], Mesh]] = {
+    "ball": shapes.sphere,
+    "box": shapes.cube,
+    "drum": shapes.drum,
+    "pill": lambda: shapes.pill(1.7),
+}
 
 
 def area(mesh: Mesh) -> float:

@@ -30,10 +30,12 @@ ROPES = """<mujoco><statistic extent="3" center="0 0 .6"/>
     <site name="right" pos="1.3 0 .1" size=".03"/></body>
 </worldbody>
 <tendon>
-  <spatial name="rope" limited="true" range="0 1.1" width=".02" rgba=".8 .3 .2 1"><site site="a"/><site site="b"/></spatial>
+  <spatial name="rope" limited="true" range="0 1.1" width=".02" rgba=".8 .3 .2 1">
+    <site site="a"/><site site="b"/></spatial>
   <spatial name="taut" limited="true" range="0 .4" width=".02"><site site="c"/><site site="d"/></spatial>
   <spatial name="spring" stiffness="1" springlength="0 .9" width=".015"><site site="e"/><site site="f"/></spatial>
-  <spatial name="around" width=".02" rgba=".2 .7 .3 1"><site site="left"/><geom geom="drum"/><site site="low"/></spatial>
+  <spatial name="around" width=".02" rgba=".2 .7 .3 1">
+    <site site="left"/><geom geom="drum"/><site site="low"/></spatial>
   <spatial name="over" width=".02" rgba=".2 .3 .8 1"><site site="low"/><geom geom="knob"/><site site="right"/>
     <pulley divisor="2"/><site site="f"/><site site="right"/><site site="e"/></spatial>
 </tendon></mujoco>"""
