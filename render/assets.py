@@ -1,5 +1,9 @@
-"""The asset library: every mesh and texture of the server, loaded once and shared by all worlds."""
+"""The asset library: every mesh and texture of the server, loaded once and shared by all worlds.
 
+One thread may add while another draws: the table of a draw is made between two additions.
+"""
+
+import threading
 from collections.abc import Iterable
 
 import numpy as np
@@ -20,6 +24,7 @@ class AssetLibrary:
         self._meshes: dict[str, Mesh] = {}
         self._textures: dict[str, U32] = {}
         self._table: AssetTable | None = None
+        self._one_at_a_time = threading.Lock()
         for make in (meshes.box, meshes.plane, meshes.quad, meshes.sphere, meshes.cylinder, meshes.capsule):
             self.add_mesh(make.__name__, make())
         for paint in (textures.checker, textures.brick, textures.wood, textures.noise):
@@ -27,16 +32,18 @@ class AssetLibrary:
 
     def add_mesh(self, name: str, mesh: Mesh) -> int:
         """Take in a mesh; the number returned is what instance rows carry."""
-        if name in self._meshes:
-            raise ValueError(f"there is a mesh named {name!r} already: choose another name")
-        self._meshes[name] = mesh
-        self._table = None
-        return len(self._meshes) - 1
+        with self._one_at_a_time:
+            if name in self._meshes:
+                raise ValueError(f"there is a mesh named {name!r} already: choose another name")
+            self._meshes[name] = mesh
+            self._table = None
+            return len(self._meshes) - 1
 
     def put_mesh(self, name: str, mesh: Mesh) -> int:
         """Take in a mesh, in place of whichever had that name: what carries its number then shows this one."""
-        self._meshes[name] = mesh
-        self._table = None
+        with self._one_at_a_time:
+            self._meshes[name] = mesh
+            self._table = None
         return self.mesh(name)
 
     def add_texture(self, name: str, pixels: U8) -> int:
@@ -48,9 +55,11 @@ class AssetLibrary:
             raise ValueError(
                 f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}"
             )
-        self._textures[name] = _mip_chain(pixels)
-        self._table = None
-        return len(self._textures) - 1
+        levels = _mip_chain(pixels)
+        with self._one_at_a_time:
+            self._textures[name] = levels
+            self._table = None
+            return len(self._textures) - 1
 
     def mesh(self, name: str) -> int:
         """The number of a mesh."""
@@ -63,9 +72,11 @@ class AssetLibrary:
     @property
     def table(self) -> AssetTable:
         """Everything as arrays; the same object until something is added."""
-        if self._table is None:
-            self._table = self._build_table()
-        return self._table
+        table = self._table
+        if table is None:
+            with self._one_at_a_time:
+                table = self._table = self._build_table()
+        return table
 
     def _build_table(self) -> AssetTable:
         parts, lighter = _with_lighter(self._meshes.values())

@@ -51,6 +51,10 @@ class Registry:
         """Whether more than its own package must be installed for a family, and imported with it."""
         return name not in self._added and any("[" in offer.value for offer in self._offers.get(name, []))
 
+    def is_loaded(self, name: str) -> bool:
+        """Whether a family's code has been imported."""
+        return name in self._added or name in self._loaded
+
     def find(self, name: str) -> type[Family]:
         """The family of that name."""
         found = self._added.get(name) or self._loaded.get(name)
@@ -162,6 +166,11 @@ def known_families() -> tuple[str, ...]:
 def needs_extra(name: str) -> bool:
     """Whether a family needs an extra of its package; loads nothing."""
     return _registry.needs_extra(name)
+
+
+def is_loaded(name: str) -> bool:
+    """Whether a family's code is here already: then finding it takes no time."""
+    return _registry.is_loaded(name)
 
 
 def find_family(name: str) -> type[Family]:

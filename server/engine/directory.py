@@ -10,6 +10,7 @@ import numpy as np
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.server.engine.joining import take_joining
+from worldloom.server.engine.loading import make_family
 from worldloom.server.engine.offer import Offer, Wardrobe
 from worldloom.server.engine.segment import Segment, segment_bytes
 from worldloom.server.engine.world import Agent, World
@@ -17,7 +18,7 @@ from worldloom.server.errors import FailedPrecondition, InvalidArgument, NotFoun
 from worldloom.server.limits import Limits
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.registry import FamilyError, find_family, known_families
+from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra
 from worldloom.worlds.settings import Setting, SettingError, Value, take_settings
 
 WORLD_SETTINGS = (
@@ -35,6 +36,8 @@ _WAYS_TO_MEMORY = dict.fromkeys(
 """What helps when shared memory cannot be had, by error."""
 
 PoolKey: TypeAlias = tuple[type[Family], tuple[tuple[str, Value], ...]]
+Prepared: TypeAlias = tuple[PoolKey, Family]
+"""A family for a pool to be."""
 
 
 class Directory:
@@ -69,6 +72,24 @@ class Directory:
         world.used_at_s = self.clock()
         self.worlds[world.name] = world
         return world
+
+    def preparation(self, given: Mapping[str, object]) -> Callable[[], Prepared] | None:
+        """What takes long of `create` with these settings, for another thread to do; None if it is done, or is little.
+
+        Families that need an extra import large packages, and read and compile models.
+        """
+        name = given.get("family")
+        if not isinstance(name, str) or not needs_extra(name):
+            return None
+        if is_loaded(name) and self._key(given) in self._pools:
+            return None
+        return lambda: self._prepare(given)
+
+    def take_in(self, prepared: Prepared) -> None:
+        """Make a pool of a family that was prepared, unless there is one by now."""
+        key, family = prepared
+        if key not in self._pools:
+            self._add_pool(key, family)
 
     def find(self, name: str) -> World:
         """The world of that name."""
@@ -228,15 +249,30 @@ class Directory:
 
     def _pool(self, kind: type[Family], own: Mapping[str, object]) -> Pool:
         try:
-            taken = take_settings(kind.settings, own)
-            key = (kind, tuple(sorted(taken.items())))
+            key = _key_of(kind, own)
             if key not in self._pools:
-                self._drop_empty_pools(_EMPTY_POOLS_KEPT - 1)
-                self._pools[key] = Pool(kind(own, self.assets), self.scene)
-                self._lanes_of[self._pools[key]] = 0
+                self._add_pool(key, kind(own, self.assets))
         except SettingError as error:
             raise InvalidArgument(str(error)) from error
         return self._pools[key]
+
+    def _key(self, given: Mapping[str, object]) -> PoolKey:
+        _, own = _split(given)
+        return _key_of(_family_of(given), own)
+
+    def _prepare(self, given: Mapping[str, object]) -> Prepared:
+        """On another thread: touches nothing here but the assets."""
+        key = self._key(given)
+        _, own = _split(given)
+        try:
+            return key, make_family(key[0], own, self.assets)
+        except SettingError as error:
+            raise InvalidArgument(str(error)) from error
+
+    def _add_pool(self, key: PoolKey, family: Family) -> None:
+        self._drop_empty_pools(_EMPTY_POOLS_KEPT - 1)
+        self._pools[key] = Pool(family, self.scene)
+        self._lanes_of[self._pools[key]] = 0
 
     def _take_lanes(self, pool: Pool, seed: int, count: int) -> np.ndarray:
         lanes = pool.add(pool.family.lane_seeds(seed, count))
@@ -256,6 +292,10 @@ class Directory:
         empty = [key for key, pool in self._pools.items() if not self._lanes_of[pool]]
         for key in empty[: max(0, len(empty) - keep)]:
             del self._lanes_of[self._pools.pop(key)]
+
+
+def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:
+    return kind, tuple(sorted(take_settings(kind.settings, own).items()))
 
 
 def _split(given: Mapping[str, object]) -> tuple[dict[str, Value], dict[str, object]]:

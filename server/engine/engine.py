@@ -8,14 +8,15 @@ the order in which it came.
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.engine.counters import Counters
-from worldloom.server.engine.directory import WAS_DESTROYED, Directory
+from worldloom.server.engine.directory import WAS_DESTROYED, Directory, Prepared
 from worldloom.server.engine.draw import Easel
 from worldloom.server.engine.fill import fill
+from worldloom.server.engine.loading import Loader
 from worldloom.server.engine.offer import LayOut, Wardrobe
 from worldloom.server.engine.plan import plan
 from worldloom.server.engine.simulate import simulate
@@ -55,6 +56,7 @@ class Engine:
         self._wardrobes: dict[LayOut, Wardrobe] = {}
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
+        self._loader = Loader(self.post)
 
     def start(self, wake: Callable[[Batch], None], failed: Call = lambda: None) -> None:
         """Start the thread. It is back when the renderer is ready to draw, or raises what stops it.
@@ -103,6 +105,23 @@ class Engine:
         """Replies that there is memory for, used at present or not."""
         return sum(wardrobe.reply_slots for wardrobe in self._wardrobes.values())
 
+    def create(self, given: Mapping[str, object], then: Callable[[Callable[[], World]], None]) -> None:
+        """Make a world, and call `then` with what gives it or raises: now, or in a later tick if it takes long.
+
+        Without a thread of its own an engine has nobody else to serve meanwhile.
+        """
+
+        def finish(prepared: Callable[[], Prepared] | None) -> World:
+            if prepared is not None:
+                self.directory.take_in(prepared())
+            return self.directory.create(given)
+
+        preparation = self.directory.preparation(given) if self._thread is not None else None
+        if preparation is None:
+            then(lambda: finish(None))
+        else:
+            self._loader.load(preparation, lambda prepared: then(lambda: finish(prepared)))
+
     def touch(self, world: World) -> None:
         """See in this tick whether the world can go on."""
         self._touched[world] = None
@@ -142,6 +161,7 @@ class Engine:
 
     def close(self) -> None:
         """Close the renderer, on the same thread."""
+        self._loader.close()
         self.easel.renderer.close()
 
     def tick(self, calls: list[Call]) -> Batch:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.offer import Offer
-from worldloom.server.engine.world import Agent, Step, WorldReset
+from worldloom.server.engine.world import Agent, Step, World, WorldReset
 from worldloom.server.env_rpc.properties import make_properties
 from worldloom.server.env_rpc.property_tree import PropertyTree
 from worldloom.server.env_rpc.replies import error_reply
@@ -69,8 +69,12 @@ class Session:
         if self._is_closed:
             return
         self.engine.counters.requests += 1
+        self._answer(lambda: self._handle(data))
+
+    def _answer(self, work: Callable[[], rpc.EnvironmentResponse | None]) -> None:
+        """Send what comes of it, if it is an answer already, or why it failed."""
         try:
-            response = self._handle(data)
+            response = work()
         except Refusal as refusal:
             self._refuse(refusal)
         except Exception as error:
@@ -92,8 +96,14 @@ class Session:
             raise InvalidArgument(f"a request without a payload: expected one of {', '.join(_HANDLERS)}")
         return _HANDLERS[kind](self, getattr(request, kind))
 
-    def _create_world(self, request: rpc.CreateWorldRequest) -> rpc.EnvironmentResponse:
-        world = self.engine.directory.create(settings_from(request.settings))
+    def _create_world(self, request: rpc.CreateWorldRequest) -> None:
+        given = settings_from(request.settings)
+        self.engine.create(given, lambda create: self._answer(lambda: self._finish_create(create)))
+
+    def _finish_create(self, create: Callable[[], World]) -> rpc.EnvironmentResponse | None:
+        if self._is_closed:
+            return None  # it took long, and whoever asked has gone
+        world = create()
         log.info("created", stream=self.name, world=world.name, lanes=len(world.lanes))
         return rpc.EnvironmentResponse(create_world=rpc.CreateWorldResponse(world_name=world.name))
 

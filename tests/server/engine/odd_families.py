@@ -1,5 +1,6 @@
 """Families that do what they should not, when they are told to."""
 
+import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Outcome, Placement, Spec, State
-from worldloom.worlds.settings import Setting
+from worldloom.worlds.settings import Setting, SettingError
 
 
 class Faulty(Toy):
@@ -98,3 +99,20 @@ class Choosy(Toy):
         if "steer" not in actions:
             return outcome
         return Outcome((outcome.reward + actions["steer"]).astype(np.float32), outcome.ended)
+
+
+class Slow(Toy):
+    """Takes as long to be made as nobody opens the gate; with `agents` of 4 it then fails."""
+
+    name = "slow"
+    began: ClassVar[threading.Event] = threading.Event()
+    gate: ClassVar[threading.Event] = threading.Event()
+
+    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(given, assets)
+        self.began.set()
+        assert self.gate.wait(20)
+        if self.agents == 4:
+            raise SettingError("setting 'agents' is 4: expected fewer, for this test")
+        if self.agents == 3:
+            raise KeyError("a bug")

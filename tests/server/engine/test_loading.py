@@ -1,0 +1,151 @@
+"""Families that take long to make are made beside the engine: whoever asked waits, nobody else does."""
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+
+from tests.server.engine.odd_families import Slow
+from tests.server.messages import packed
+from worldloom.render.cpu import CPURenderer
+from worldloom.server.engine import directory
+from worldloom.server.engine.engine import Batch, Engine
+from worldloom.server.env_rpc.session import Session
+from worldloom.server.limits import Limits
+from worldloom.worlds.registry import Registry
+
+SOON_S = 20.0
+
+
+class Running:
+    """An engine on its thread, and streams of it."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(lambda: CPURenderer(1), Limits())
+        self.engine.start(self._deliver)
+
+    def _deliver(self, replies: Batch) -> None:
+        for replied, data in replies:
+            replied.put(rpc.EnvironmentResponse.FromString(data))
+
+    def stream(self) -> "Stream":
+        return Stream(self.engine)
+
+
+class Stream:
+    """One stream."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.replies: queue.Queue[rpc.EnvironmentResponse] = queue.Queue()
+        self.session = Session(engine, "test", self.replies)
+        engine.post(self.session.open)
+
+    def ask(self, **payload: object) -> None:
+        data = rpc.EnvironmentRequest(**payload).SerializeToString()
+        self.engine.post(lambda: self.session.receive(data))
+
+    def told(self) -> rpc.EnvironmentResponse:
+        return self.replies.get(timeout=SOON_S)
+
+    def create(self, family: str, **settings: object) -> None:
+        self.ask(create_world=rpc.CreateWorldRequest(settings=packed({"family": family, "seed": 0, **settings})))
+
+    def close(self) -> None:
+        self.engine.post(self.session.close)
+
+
+@pytest.fixture
+def running(fresh_registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    made = Running()
+    fresh_registry.add("tests.server.engine.odd_families:Slow")
+    monkeypatch.setattr(directory, "needs_extra", lambda name: name == "slow")
+    Slow.began.clear()
+    Slow.gate.clear()
+    yield made
+    Slow.gate.set()
+    made.engine.stop()
+
+
+def check_others_step(running: Running) -> None:
+    other = running.stream()
+    other.create("catch")
+    name = other.told().create_world.world_name
+    other.ask(join_world=rpc.JoinWorldRequest(world_name=name))
+    assert other.told().HasField("join_world")
+    for _ in range(3):
+        other.ask(step=rpc.StepRequest())
+        assert other.told().step.state == rpc.RUNNING
+
+
+def test_others_go_on_while_a_family_is_made(running: Running) -> None:
+    waiting = running.stream()
+    waiting.create("slow")
+    assert Slow.began.wait(SOON_S)
+    check_others_step(running)
+    assert waiting.replies.empty()
+    Slow.gate.set()
+    assert waiting.told().create_world.world_name.startswith("slow-")
+
+
+def test_two_who_want_the_same_share_it(running: Running) -> None:
+    streams = [running.stream(), running.stream()]
+    for stream in streams:
+        stream.create("slow")
+    Slow.gate.set()
+    names = {stream.told().create_world.world_name for stream in streams}
+    assert len(names) == 2
+    pools = {running.engine.directory.worlds[name].pool for name in names}
+    assert len(pools) == 1
+
+
+def test_what_is_there_is_not_made_again(running: Running) -> None:
+    Slow.gate.set()
+    stream = running.stream()
+    stream.create("slow")
+    assert stream.told().HasField("create_world")
+    Slow.gate.clear()
+    stream.create("slow")
+    assert stream.told().HasField("create_world")
+
+
+@pytest.mark.parametrize(("agents", "code", "words"), [(4, 3, "for this test"), (3, 13, "KeyError")])
+def test_one_that_fails_is_told_to_whoever_asked(running: Running, agents: int, code: int, words: str) -> None:
+    Slow.gate.set()
+    stream = running.stream()
+    stream.create("slow", agents=agents)
+    error = stream.told().error
+    assert error.code == code
+    assert words in error.message
+    assert not running.engine.directory.worlds
+    check_others_step(running)
+
+
+def test_wrong_settings_are_refused_at_once(running: Running) -> None:
+    stream = running.stream()
+    stream.create("slow", agent=2)
+    assert "did you mean 'agents'?" in stream.told().error.message
+    assert not Slow.began.is_set()
+
+
+def test_no_world_is_made_for_a_stream_that_has_gone(running: Running) -> None:
+    stream = running.stream()
+    stream.create("slow")
+    assert Slow.began.wait(SOON_S)
+    stream.close()
+    Slow.gate.set()
+    last = running.stream()
+    last.create("slow")  # made after the other, by the same thread
+    assert last.told().HasField("create_world")
+    assert len(running.engine.directory.worlds) == 1
+    assert stream.replies.empty()
+
+
+def test_the_engine_stops_while_a_family_is_made(running: Running) -> None:
+    stream, other = running.stream(), running.stream()
+    stream.create("slow")
+    other.create("slow", pace=2.0)
+    assert Slow.began.wait(SOON_S)
+    running.engine.stop()
+    assert stream.replies.empty()
