@@ -60,7 +60,8 @@ class Dmc(Simulated):
             for name, spec in environment.observation_spec().items()
         )
         self._calls = physics.calls_of_step(self._stage.model, environment._n_sub_steps)
-        self._take_model(self._stage.model, self._stage.changes, physics.ANY, f"{domain}-{task}")
+        stage = self._stage
+        self._take_model(stage.model, stage.changes, physics.ANY, f"{domain}-{task}", stage.restless)
         self._judge: Judge | None = None
         self._judge = self._tried_judge()
 

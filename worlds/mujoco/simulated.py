@@ -1,7 +1,7 @@
 """What the families of MuJoCo worlds share: lanes that have a simulation each, and how these are seen."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import mujoco
 import numpy as np
@@ -47,12 +47,17 @@ class Simulated(Family):
             state.furnished[lanes] = True
         self._looks.dress(state.places[lanes], scene, scene_lanes)
 
-    def _take_model(self, model: mujoco.MjModel, changes: Changes, grave: int, what: str) -> None:
-        """Take in a model, what of it is a lane's own, and the alarms that end an episode; `what` is its name."""
+    def _take_model(
+        self, model: mujoco.MjModel, changes: Changes, grave: int, what: str, restless: Collection[str] = ()
+    ) -> None:
+        """Take in a model, what of it is a lane's own, and the alarms that end an episode; `what` is its name.
+
+        `restless` are labels of what does not move in an episode and is elsewhere in the next.
+        """
         self._model, self._changes, self._what = model, changes, what
         self._first = changes.read(model)
         self._stepper = Stepper(model, changes, grave)
-        self._looks = Looks(model, self.assets)
+        self._looks = Looks(model, self.assets, restless)
         self.rows_per_lane = self._looks.rows_per_lane
         self.still_rows = self._looks.still_rows
         self.labels = self._looks.labels

@@ -14,6 +14,7 @@ import numpy as np
 from worldloom.kernels.tables import U8
 from worldloom.worlds.mujoco.changes import Changes, arrays_of, changed
 from worldloom.worlds.mujoco.suite import BareTask, Environment, Task, suite
+from worldloom.worlds.mujoco.things import elsewhere
 
 _PROBES = 4
 """Beginnings of episodes that are looked at to learn what in the model they change."""
@@ -36,7 +37,7 @@ class Stage:
         self.model: mujoco.MjModel = self.physics.model.ptr
         self.data: mujoco.MjData = self.physics.data.ptr
         self.changes = Changes(self._find_changes(), self.model)
-        """What in the model is a lane's own."""
+        """What in the model is a lane's own. `restless` are labels of what is elsewhere in each."""
         self._first = self.changes.read(self.model)
         self.ends_by_itself = type(self.task).get_termination is not BareTask.get_termination
         for name in ("before_step", "after_step"):
@@ -74,6 +75,7 @@ class Stage:
         """The arrays of the model that chance or the beginning of an episode changes; it is as before afterwards."""
         before = arrays_of(self.model)
         found: set[str] = set()
+        seen = []
         for seed in range(1, _PROBES + 1):
             if self._draws_model:
                 found |= changed(before, arrays_of(self._load(np.random.RandomState(seed)).physics.model.ptr))
@@ -82,8 +84,10 @@ class Stage:
             with self.physics.reset_context():
                 task.initialize_episode(self.physics)
             found |= changed(before, arrays_of(self.model))
+            seen.append((self.data.geom_xpos.copy(), self.data.site_xpos.copy()))
         for name in found:
             getattr(self.model, name)[...] = before[name]
+        self.restless = elsewhere(self.model, seen, "hfield_data" in found)
         return found
 
 

@@ -1,11 +1,12 @@
 """What of a model is shown, and what segmentation calls it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import mujoco
 import numpy as np
 
+from worldloom.kernels.tables import F64
 from worldloom.worlds.mujoco.surfaces import Finish, Form, finish_of, form_of
 
 SHOWN_GROUPS = 3
@@ -47,6 +48,20 @@ def shown_things(model: mujoco.MjModel, restless: Collection[str]) -> list[Thing
             is_still = _is_still(model, int(bodies[number])) and label_of(model, kind, number) not in restless
             things.append(Thing(kind, number, is_still))
     return [thing for thing in things if thing.finish(model).rgba[3] > 0]
+
+
+def elsewhere(model: mujoco.MjModel, seen: Sequence[tuple[F64, F64]], fields_differ: bool) -> set[str]:
+    """Labels of geoms and sites that are not in the same place each time; `seen` are positions of both, several times.
+
+    Height fields are among them where they are not the same each time.
+    """
+    labels = set()
+    for kind, places in (("geom", [geoms for geoms, _ in seen]), ("site", [sites for _, sites in seen])):
+        moved = np.ptp(np.array(places), axis=0).any(axis=1)
+        if kind == "geom" and fields_differ:
+            moved |= model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD
+        labels |= {label_of(model, kind, number) for number in np.flatnonzero(moved).tolist()}
+    return labels
 
 
 def shown_tendons(model: mujoco.MjModel) -> list[int]:

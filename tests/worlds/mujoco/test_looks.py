@@ -14,7 +14,7 @@ from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.looks import Looks
 from worldloom.worlds.mujoco.places import places_of
-from worldloom.worlds.mujoco.things import MOST_LABELS, share_labels
+from worldloom.worlds.mujoco.things import MOST_LABELS, elsewhere, share_labels
 
 ROOM = """<mujoco><statistic extent="3"/><worldbody>
   <geom name="floor" type="plane" size="2 2 .1" rgba=".3 .3 .4 1"/>
@@ -51,6 +51,19 @@ def test_what_is_shown_has_a_label_and_what_stands_still_comes_first() -> None:
     assert looks.rows_per_lane == 7
     assert looks.still_rows == 5
     assert Looks(model, AssetLibrary(), restless=["site.mark"]).still_rows == 4
+
+
+def test_what_is_elsewhere_each_time_is_found() -> None:
+    model, data = simulated(ROOM.format(""))
+    seen = []
+    for x in (0.0, 0.3):
+        model.geom("ghost").pos[0], model.site("mark").pos[0] = x, x
+        mujoco.mj_forward(model, data)
+        seen.append((data.geom_xpos.copy(), data.site_xpos.copy()))
+    assert elsewhere(model, seen, fields_differ=False) == {"geom.ghost", "site.mark"}
+    hills = zoo(None)
+    still = (np.zeros((hills.ngeom, 3)), np.zeros((hills.nsite, 3)))
+    assert elsewhere(hills, [still, still], fields_differ=True) == {"geom.hills"}
 
 
 def test_cameras_are_the_models_own_and_two_more() -> None:
