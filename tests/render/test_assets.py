@@ -127,3 +127,14 @@ def test_the_library_names_what_it_has() -> None:
         library.add_texture("small", np.zeros((4, 4, 3)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected a power of two"):
         AssetLibrary(texture_size=100)
+
+
+def test_a_mesh_can_be_put_in_anothers_place() -> None:
+    library = AssetLibrary(1)
+    number = library.put_mesh("thing", meshes.box())
+    before = library.table
+    assert library.put_mesh("thing", meshes.plane()) == number == library.mesh("thing")
+    after = library.table
+    assert before.mesh_triangle_count[number] == 12
+    assert after.mesh_triangle_count[number] == 2
+    assert len(after.mesh_first_triangle) == len(before.mesh_first_triangle)

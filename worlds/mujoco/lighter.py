@@ -12,9 +12,8 @@ from worldloom.render.meshes import Lighter, Mesh
 
 _FEW = 64
 """A mesh of so few triangles needs no lighter version."""
-_CELLS = (4, 8, 16, 32, 64)
+_CELLS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Cells along the longest side of a mesh, from its lightest version on."""
-_CELL_PIXELS = 0.7
 _WORTH = 0.7
 """A version has no more than this share of the triangles of the next finer one."""
 _UV_CELLS = 8
@@ -23,9 +22,9 @@ _UV_CELLS = 8
 
 def lightened(mesh: Mesh) -> Mesh:
     """The same mesh with lighter versions, each with the next."""
-    if len(mesh.triangles) <= _FEW:
-        return mesh
     side = float(np.ptp(mesh.positions, axis=0).max())
+    if len(mesh.triangles) <= _FEW or not side > 0:
+        return mesh
     best: Mesh | None = None
     size = 0.0
     for cells in _CELLS:
@@ -33,10 +32,10 @@ def lightened(mesh: Mesh) -> Mesh:
         version = _clustered(mesh, cell)
         if version is None or (best is not None and len(best.triangles) > _WORTH * len(version.triangles)):
             continue
-        best, size = (version if best is None else _with(version, best, size)), cell / _CELL_PIXELS
-    if best is None or len(best.triangles) > _WORTH * len(mesh.triangles):
-        return mesh
-    return _with(mesh, best, size)
+        if len(version.triangles) > _WORTH * len(mesh.triangles):
+            break
+        best, size = (version if best is None else _with(version, best, size)), cell
+    return mesh if best is None else _with(mesh, best, size)
 
 
 def _with(mesh: Mesh, lighter: Mesh, size: float) -> Mesh:
@@ -47,7 +46,9 @@ def _clustered(mesh: Mesh, cell: float) -> Mesh | None:
     """The mesh with one vertex for all that share a cell, a side and a part of the texture; none if nothing is left."""
     sides = np.abs(mesh.normals).argmax(axis=1)
     sides = 2 * sides + (mesh.normals[np.arange(len(sides)), sides] > 0)
-    keys = np.column_stack([np.floor(mesh.positions / cell), sides, np.floor(mesh.uvs * _UV_CELLS)]).astype(np.int64)
+    u, v = np.floor(mesh.uvs.astype(np.float64) * _UV_CELLS).T
+    _, patch = np.unique(u + 1j * v, return_inverse=True)  # numbered, since they may be far apart
+    keys = np.column_stack([np.floor(mesh.positions / cell), sides, patch]).astype(np.int64)
     keys -= keys.min(axis=0)
     flat = np.ravel_multi_index(tuple(keys.T), tuple(keys.max(axis=0) + 1))
     _, cluster_of, counts = np.unique(flat, return_inverse=True, return_counts=True)

@@ -106,7 +106,7 @@ def test_lighter_versions_are_lighter_and_close() -> None:
     assert mesh.lighter is not None
     sizes = []
     while mesh.lighter is not None:
-        coarse, cell = mesh.lighter.mesh, 0.7 * mesh.lighter.size[0]
+        coarse, cell = mesh.lighter.mesh, mesh.lighter.size[0]
         assert len(coarse.triangles) < 0.75 * len(mesh.triangles)
         np.testing.assert_allclose(np.linalg.norm(coarse.positions, axis=1), 1, atol=cell)
         sizes.append(cell)
