@@ -1,0 +1,109 @@
+"""Actions whose elements have a range each: what clients are told, and what is refused."""
+
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import tensor_spec_utils
+from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worldloom.client.specs import read_specs
+from worldloom.server.engine.world import idle_action
+from worldloom.server.env_rpc.specs import tensor_spec
+from worldloom.server.env_rpc.tensors import ActionReader, pack
+from worldloom.server.errors import InvalidArgument
+from worldloom.worlds.describe import range_in_words
+from worldloom.worlds.family import Spec
+
+ranges = st.lists(
+    st.tuples(st.floats(-10, 10), st.floats(0, 5)).map(lambda pair: (pair[0], pair[0] + pair[1])),
+    min_size=2,
+    max_size=6,
+)
+
+
+def spec_of(pairs: list[tuple[float, float]], dtype: str = "float64") -> Spec:
+    low, high = zip(*pairs, strict=True)
+    return Spec("control", dtype, (len(pairs),), "Push.", tuple(low), tuple(high))
+
+
+@given(ranges, st.integers(1, 3))
+def test_clients_are_told_the_range_of_each(pairs: list[tuple[float, float]], lanes: int) -> None:
+    spec = spec_of(pairs)
+    told = tensor_spec(spec.name, spec.dtype, (lanes, *spec.shape), spec.minimum, spec.maximum)
+    theirs, ours = tensor_spec_utils.bounds(told), read_specs([(1, told)])["control"]
+    for low, high in ((theirs.min, theirs.max), (ours.low, ours.high)):
+        assert low is not None
+        assert high is not None
+        assert np.array_equal(low, np.tile([pair[0] for pair in pairs], (lanes, 1)))
+        assert np.array_equal(high, np.tile([pair[1] for pair in pairs], (lanes, 1)))
+
+
+@given(ranges, st.integers(1, 3), st.data())
+def test_each_element_is_held_to_its_range(pairs: list[tuple[float, float]], lanes: int, data: st.DataObject) -> None:
+    reader = ActionReader(spec_of(pairs), lanes)
+    values = np.array([[data.draw(st.floats(-20, 20)) for _ in pairs] for _ in range(lanes)])
+    tensor = Tensor()
+    pack(tensor, values)
+    wrong = [
+        (lane, k, pair)
+        for lane in range(lanes)
+        for k, pair in enumerate(pairs)
+        if not pair[0] <= values[lane, k] <= pair[1]
+    ]
+    if not wrong:
+        assert np.array_equal(reader.read(tensor), values)
+        return
+    lane, k, (low, high) = wrong[0]
+    with pytest.raises(InvalidArgument) as refused:
+        reader.read(tensor)
+    expected = (
+        f"action 'control' is {values[lane, k]} at [{lane}, {k}]: expected a finite number from {low:g} to {high:g}"
+    )
+    assert str(refused.value) == expected
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_also_where_nothing_limits(value: float) -> None:
+    reader = ActionReader(spec_of([(-1.0, 1.0), (-np.inf, np.inf)]), None)
+    tensor = Tensor()
+    pack(tensor, np.array([0.0, value]))
+    with pytest.raises(InvalidArgument, match="expected a finite number"):
+        reader.read(tensor)
+
+
+def test_one_number_for_all_is_held_to_every_range() -> None:
+    reader = ActionReader(spec_of([(-1.0, 1.0), (0.5, 2.0)]), None)
+    one = Tensor()
+    pack(one, np.array(0.75))
+    assert reader.read(one).tolist() == [[0.75, 0.75]]
+    low = Tensor()
+    pack(low, np.array(0.0))
+    with pytest.raises(InvalidArgument, match=r"is 0.0 at \[1\]: expected a finite number from 0.5 to 2"):
+        reader.read(low)
+
+
+def test_an_idle_action_is_as_near_to_zero_as_each_range_allows() -> None:
+    idle = idle_action(spec_of([(-1.0, 1.0), (0.5, 2.0), (-3.0, -2.0), (-np.inf, np.inf)]), 2)
+    assert idle.tolist() == [[0.0, 0.5, -2.0, 0.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        ("int32", (0.0, 0.0), (1.0, 2.0)),
+        ("float32", (0.0, 0.0, 0.0), 1.0),
+        ("float32", (0.0, 2.0), (1.0, 1.0)),
+        ("float32", (0.0, np.nan), (1.0, 1.0)),
+        ("float32", (), 1.0),
+    ],
+)
+def test_ranges_that_make_no_sense_are_refused(
+    dtype: str, low: float | tuple[float, ...], high: float | tuple[float, ...]
+) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        tensor_spec("control", dtype, (2,), low, high)
+
+
+def test_ranges_of_their_own_are_said_in_words() -> None:
+    assert range_in_words({"minimum": [0.0, None], "maximum": [1.0, 2.0]}) == "a range for each"

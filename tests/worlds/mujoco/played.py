@@ -1,0 +1,68 @@
+"""Worlds of dm_control's tasks beside dm_control's own environments, which they are compared with."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worldloom.kernels.tables import I64
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.scene import Scene
+from worldloom.worlds.family import Camera
+from worldloom.worlds.mujoco import simulated
+from worldloom.worlds.mujoco.dmc import Dmc
+from worldloom.worlds.mujoco.suite import suite
+from worldloom.worlds.pool import Pool
+
+ASSETS = AssetLibrary(texture_size=8)
+
+
+class Invisible:
+    """Looks of a model that nobody looks at: taking in all textures would take longer than all the steps."""
+
+    rows_per_lane = 1
+    still_rows = 0
+    labels = ("sky",)
+    cameras = (Camera("eye", "Nowhere."),)
+    not_drawn = ()
+
+    def __init__(self, model: Any, assets: AssetLibrary) -> None:
+        pass
+
+
+@pytest.fixture
+def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pictures, neither of ours nor of dm_control's: one task would draw its ground."""
+    monkeypatch.setattr(simulated, "Looks", Invisible)
+    monkeypatch.setattr(suite.quadruped.Physics, "contexts", None)
+
+
+def make_pool(domain: str, task: str, **settings: float) -> Pool:
+    return Pool(Dmc({"domain": domain, "task": task, **settings}, ASSETS), Scene(ASSETS))
+
+
+def make_environment(domain: str, task: str, seed: int, **settings: float) -> Any:
+    return suite.load(domain, task, task_kwargs={"random": seed, **settings})
+
+
+def any_controls(environment: Any, chance: np.random.Generator, lanes: int) -> np.ndarray:
+    """[lanes, nu], in the range that there is."""
+    spec = environment.action_spec()
+    return chance.uniform(np.maximum(spec.minimum, -1), np.minimum(spec.maximum, 1), (lanes, *spec.shape))
+
+
+def step_both(pool: Pool, lanes: I64, environments: Iterable[Any], controls: np.ndarray) -> None:
+    """A step of these lanes and of an environment for each; everything there is to see is the same, to the last bit."""
+    pool.step(lanes, {"control": controls[:, None]})
+    seen = {spec.name: pool.observe(lanes, spec.name) for spec in pool.family.observations}
+    for k, environment in enumerate(environments):
+        expected = environment.step(controls[k])
+        lane = lanes[k]
+        assert int(expected.step_type) == pool.step_type[lane]
+        assert (0.0 if expected.first() else expected.reward) == pool.reward[lane, 0]
+        assert (1.0 if expected.first() else expected.discount) == pool.discount[lane]
+        assert list(expected.observation) == list(seen)
+        for name, value in expected.observation.items():
+            assert seen[name].dtype == np.asarray(value).dtype
+            assert np.array_equal(seen[name][k], value), name

@@ -1,0 +1,114 @@
+"""The course of episodes of dm_control's tasks is dm_control's: how they begin and end, whoever else comes and goes.
+
+There are no tolerances in this file: everything is compared for equality.
+"""
+
+import functools
+
+import mujoco
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.worlds.mujoco.played import any_controls, make_environment, make_pool, step_both, unseen  # noqa: F401
+from worldloom.worlds.mujoco.dmc import Dmc
+from worldloom.worlds.pool import INTERRUPTED, TERMINATED
+
+pytestmark = pytest.mark.usefixtures("unseen")
+pool_of = functools.cache(make_pool)
+
+
+@pytest.mark.parametrize(
+    ("domain", "task", "time_limit"),
+    [
+        ("cartpole", "swingup", 0.07),
+        ("reacher", "hard", 0.1),
+        ("finger", "turn_easy", 0.1),
+        ("fish", "upright", 0.2),
+        ("humanoid", "stand", 0.1),
+        ("point_mass", "hard", 0.1),
+        ("manipulator", "insert_peg", 0.05),
+        ("lqr", "lqr_2_1", 0.15),
+        ("dog", "walk", 0.06),
+    ],
+)
+def test_chance_goes_on_from_episode_to_episode(domain: str, task: str, time_limit: float) -> None:
+    pool = make_pool(domain, task, time_limit=time_limit)
+    lanes = pool.add(pool.family.lane_seeds(2**32 - 1, 3))
+    environments = [make_environment(domain, task, (2**32 - 1 + k) % 2**32, time_limit=time_limit) for k in range(3)]
+    chance = np.random.default_rng(2)
+    begun = 0
+    while begun < 3:
+        step_both(pool, lanes, environments, any_controls(environments[0], chance, 3))
+        begun += int(pool.steps[lanes[0]] == 0)
+        assert pool.status[lanes[0]] != TERMINATED
+    assert pool.episode[lanes].tolist() == [2, 2, 2]
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whoever_comes_and_goes_changes_nothing(data: st.DataObject) -> None:
+    """Lanes are added, freed, left out of steps and reseeded in any order, and each runs as its environment does."""
+    kind = data.draw(st.sampled_from([("pendulum", "swingup"), ("reacher", "easy"), ("fish", "swim")]))
+    limit: dict[str, float] = {"time_limit": 0.1}
+    pool = pool_of(*kind, **limit)
+    running: dict[int, object] = {}
+    chance = np.random.default_rng(data.draw(st.integers(0, 99)))
+    controlled = make_environment(*kind, 0)
+
+    def begin(seed: int) -> object:
+        return make_environment(kind[0], kind[1], seed % 2**32, **limit)
+
+    for _ in range(data.draw(st.integers(5, 15))):
+        event = data.draw(st.sampled_from(["step", "step", "step", "add", "free", "reseed"]))
+        if event == "add" or not running:
+            seed = data.draw(st.integers(0, 2**64 - 1))
+            for k, lane in enumerate(pool.add(pool.family.lane_seeds(seed, data.draw(st.integers(1, 3))))):
+                running[int(lane)] = begin(seed + k)
+            continue
+        some = np.array(data.draw(st.lists(st.sampled_from(sorted(running)), min_size=1, unique=True)), np.int64)
+        if event == "free":
+            pool.free(some)
+            for lane in some.tolist():
+                del running[lane]
+        elif event == "reseed":
+            pool.reseed(some, pool.family.lane_seeds(5, len(some)))
+            running |= {lane: begin(5 + k) for k, lane in enumerate(some.tolist())}
+        else:
+            controls = any_controls(controlled, chance, len(some))
+            step_both(pool, some, [running[lane] for lane in some.tolist()], controls)
+    pool.free(np.array(list(running), np.int64))
+
+
+def test_a_reseeded_lane_starts_over() -> None:
+    """With the same seed as well: its chance begins anew, not where it was."""
+    pool = make_pool("walker", "run")
+    lanes = pool.add(pool.family.lane_seeds(3, 2))
+    for _ in range(2):
+        pool.reseed(lanes, pool.family.lane_seeds(3, 2))
+        environments = [make_environment("walker", "run", 3 + k) for k in range(2)]
+        chance = np.random.default_rng(0)
+        for _ in range(10):
+            step_both(pool, lanes, environments, any_controls(environments[0], chance, 2))
+
+
+def test_an_episode_that_the_task_ends_has_discount_0_but_1_at_the_time_limit() -> None:
+    for steps_left, discount, status in ((5, 0.0, TERMINATED), (1, 1.0, INTERRUPTED)):
+        pool = make_pool("lqr", "lqr_2_1", time_limit=1.0)
+        lanes = pool.add(pool.family.lane_seeds(0, 1))
+        environment = make_environment("lqr", "lqr_2_1", 0, time_limit=1.0)
+        limit = pool.family.max_steps
+        for _ in range(1 + limit - steps_left):
+            step_both(pool, lanes, [environment], np.zeros((1, 1)))
+        for data in (pool.state.simulation[lanes[0]], environment.physics.data.ptr):
+            data.qpos[:] = data.qvel[:] = 1e-9
+            mujoco.mj_forward(environment.physics.model.ptr, data)
+        step_both(pool, lanes, [environment], np.zeros((1, 1)))
+        assert pool.discount[lanes[0]] == discount
+        assert pool.status[lanes[0]] == status
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 5))
+def test_lanes_have_the_seeds_one_after_the_other(seed: int, lanes: int) -> None:
+    assert Dmc.lane_seeds(seed, lanes).tolist() == [(seed + k) % 2**32 for k in range(lanes)]
