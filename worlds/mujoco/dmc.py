@@ -80,7 +80,16 @@ class Dmc(Simulated):
             if state.task[lane] == 0:
                 state.task[lane], state.own[lane] = self._stage.new_lane(int(state.lane_seed[lane]))
                 physics.take(state, lane, mujoco.MjData(self._model))
-            self._stage.begin(state.task[lane], state.own[lane], state.simulation[lane])
+            state.unstable[lane] = False
+            try:
+                self._stage.begin(state.task[lane], state.own[lane], state.simulation[lane])
+            except (
+                RuntimeError,
+                mujoco.FatalError,
+            ) as error:  # it found no way to begin: this lane's next step ends it
+                state.unstable[lane] = True
+                self._rest(state.simulation[lane])
+                self._say(str(error))
         state.steps[lanes] = 0
         state.seen[lanes] = 0
         if self._changes.size_bytes:
@@ -92,11 +101,12 @@ class Dmc(Simulated):
         alarms = self._stepper.run(state, lanes, controls, self._calls)
         state.steps[lanes] += 1
         state.seen[lanes] = 0
-        gone = alarms.bits != 0
+        if alarms.bits.any():
+            self._give_up(state, lanes, alarms, alarms.bits != 0)
+        gone = state.unstable[lanes]
         if not gone.any():
             reward, ended = self._outcome(state, lanes)
         else:
-            self._give_up(state, lanes, alarms, gone)
             reward, ended = np.zeros(len(lanes)), np.zeros(len(lanes), np.bool_)
             reward[~gone], ended[~gone] = self._outcome(state, lanes[~gone])
         ended &= state.steps[lanes] < self.max_steps

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.mujoco_step import FAILED, gather
-from worldloom.kernels.tables import I64
+from worldloom.kernels.tables import F64, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.memory import NUMBERS
 from worldloom.worlds.chance import normal
@@ -63,10 +63,6 @@ class Mujoco(Simulated):
         )
         self._take_model(model, Changes((), model), physics.BAD, name)
 
-    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The simulation, and whether it has been given up in this episode."""
-        return {**super().fields(), "unstable": ("bool", ())}
-
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """The first keyframe, or the default pose; and noise."""
         model = self._model
@@ -82,16 +78,15 @@ class Mujoco(Simulated):
             if noise is not None:
                 mujoco.mj_integratePos(model, data.qpos, noise[k, : model.nv], 1.0)
                 data.qvel += noise[k, model.nv :]
-        alarms = self._stepper.run(state, lanes, np.empty((len(lanes), 0)), physics.calls_of_start())
-        state.unstable[lanes] = self._gone(state, lanes, alarms)
+        state.unstable[lanes] = False
+        self._run(state, lanes, np.empty((len(lanes), 0)), physics.calls_of_start())
 
     def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
         """Some steps of the simulation. One that could not even begin ends here."""
         controls = np.empty((len(lanes), 0))
         if self.actions:
             controls = np.ascontiguousarray(actions["control"][:, 0], np.float64)
-        alarms = self._stepper.run(state, lanes, controls, self._calls)
-        state.unstable[lanes] |= self._gone(state, lanes, alarms)
+        self._run(state, lanes, controls, self._calls)
         gone = state.unstable[lanes]
         reward, ended = np.zeros(len(lanes)), gone.copy()
         if self._reward is not None and not gone.all():
@@ -111,12 +106,14 @@ class Mujoco(Simulated):
         gather(lanes, state.places, field, picks, NUMBERS, out)
         return out
 
-    def _gone(self, state: State, lanes: I64, alarms: physics.Alarms) -> NDArray[np.bool_]:
-        """Which of the lanes are given up."""
-        gone = (alarms.bits & (physics.BAD | FAILED)) != 0
-        if gone.any():
-            self._give_up(state, lanes, alarms, gone)
-        return np.asarray(gone, np.bool_)
+    def _run(self, state: State, lanes: I64, controls: F64, calls: I64) -> None:
+        """Make the calls; lanes that they are too much for are given up."""
+        alarms = self._stepper.run(state, lanes, controls, calls)
+        if alarms.bits.any():
+            grave = (alarms.bits & (physics.BAD | FAILED)) != 0
+            self._give_up(state, lanes, alarms, grave)
+            for k in np.flatnonzero((alarms.bits != 0) & ~grave).tolist():
+                self._say(alarms.words(k), "is not as exact as it should be")
 
 
 def _places(model: mujoco.MjModel) -> dict[str, tuple[int, I64]]:

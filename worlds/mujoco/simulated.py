@@ -30,8 +30,10 @@ class Simulated(Family):
         self._told: set[str] = set()
 
     def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """A lane's simulation, its own part of the model, and whether its scene's rows say all that does not move."""
-        return {**physics.STATE, "own": ("uint8", (self._changes.size_bytes,)), "furnished": ("bool", ())}
+        """A lane's simulation, and its own part of the model; whether it was given up in this episode; and whether its
+        scene's rows say all that does not move."""
+        own = ("uint8", (self._changes.size_bytes,))
+        return {**physics.STATE, "own": own, "unstable": ("bool", ()), "furnished": ("bool", ())}
 
     def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
         """Where a camera of the model is now."""
@@ -89,14 +91,18 @@ class Simulated(Family):
         mujoco.mj_camlight(self._model, data)
 
     def _give_up(self, state: State, lanes: I64, alarms: Alarms, gone: np.ndarray) -> None:
-        """Episodes of some lanes end: their simulations are made fit to be looked at, and the log says why, once."""
+        """Episodes of some lanes end: their simulations are made fit to be looked at, and the log says why."""
+        state.unstable[lanes[gone]] = True
         for k in np.flatnonzero(gone).tolist():
             if alarms.bits[k] & FAILED:
                 self._rest(state.simulation[lanes[k]])
-            words = alarms.words(k)
-            if words not in self._told and len(self._told) < _MOST_TOLD:
-                self._told.add(words)
-                log.warning("a simulation of %s was given up, which ends its episode: %s", self._what, words)
+            self._say(alarms.words(k))
+
+    def _say(self, why: str, what: str = "was given up, which ends its episode") -> None:
+        """Tell the log what happened to a simulation; once for each reason."""
+        if why not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(why)
+            log.warning("a simulation of %s %s: %s", self._what, what, why)
 
 
 _MOST_TOLD = 32

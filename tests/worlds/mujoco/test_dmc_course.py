@@ -4,6 +4,7 @@ There are no tolerances in this file: everything is compared for equality.
 """
 
 import functools
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from tests.worlds.mujoco.played import any_controls, make_environment, make_pool, step_both, unseen  # noqa: F401
 from worldloom.worlds.mujoco.dmc import Dmc
-from worldloom.worlds.pool import INTERRUPTED, TERMINATED
+from worldloom.worlds.mujoco.suite import suite
+from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED
 
 pytestmark = pytest.mark.usefixtures("unseen")
 pool_of = functools.cache(make_pool)
@@ -112,3 +114,41 @@ def test_an_episode_that_the_task_ends_has_discount_0_but_1_at_the_time_limit() 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 5))
 def test_lanes_have_the_seeds_one_after_the_other(seed: int, lanes: int) -> None:
     assert Dmc.lane_seeds(seed, lanes).tolist() == [(seed + k) % 2**32 for k in range(lanes)]
+
+
+def test_an_unstable_lane_ends_its_episode_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    """dm_control would raise an error there."""
+    pool = make_pool("cheetah", "run")
+    lanes = pool.add(pool.family.lane_seeds(0, 3))
+    environments = [make_environment("cheetah", "run", k) for k in range(3)]
+    chance = np.random.default_rng(0)
+    for _ in range(3):
+        step_both(pool, lanes, environments, any_controls(environments[0], chance, 3))
+    pool.state.simulation[lanes[2]].qvel[:] = np.nan
+    with caplog.at_level("WARNING", "worldloom.worlds"):
+        step_both(pool, lanes, environments[:2], any_controls(environments[0], chance, 3))
+    assert pool.status[lanes].tolist() == [RUNNING, RUNNING, TERMINATED]
+    assert pool.reward[lanes[2], 0] == 0
+    assert pool.discount[lanes[2]] == 0
+    assert caplog.text.count("was given up") == 1
+    assert np.isfinite(pool.observe(lanes, "position")).all()
+    step_both(pool, lanes, environments[:2], any_controls(environments[0], chance, 3))
+    assert pool.status[lanes].tolist() == [RUNNING, RUNNING, RUNNING]
+
+
+def test_a_lane_that_cannot_begin_ends_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool("finger", "spin")
+    lanes = pool.add(pool.family.lane_seeds(0, 2))
+    environment = make_environment("finger", "spin", 1)
+    begin = suite.finger.Spin.initialize_episode
+
+    def fail_sometimes(task: Any, physics: Any) -> None:
+        begin(task, physics)
+        if task is pool.state.task[lanes[0]]:
+            raise RuntimeError("no place was found")
+
+    monkeypatch.setattr(suite.finger.Spin, "initialize_episode", fail_sometimes)
+    for turn in range(4):
+        step_both(pool, lanes[::-1], [environment], np.zeros((2, 2)))
+        assert pool.status[lanes].tolist() == [TERMINATED if turn % 2 else RUNNING, RUNNING]
+    assert pool.reward[lanes[0], 0] == 0
