@@ -182,3 +182,22 @@ def test_the_process_has_a_registry_of_its_own(fresh_registry: Registry) -> None
     assert registry.add_family(TOY) is Toy
     assert registry.known_families() == tuple(sorted([*before, "toy"]))
     assert registry.find_family("toy") is fresh_registry.find("toy") is Toy
+
+
+def test_a_module_may_pass_on_a_family_that_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Naming it imports the module, which may do more than that: it is how an operator's code is taken in."""
+    (tmp_path / "passes_on_toys.py").write_text("from tests.worlds.toy import Toy\nran = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = Registry(Offers(toy=f"{TOY} [toys]"))
+    assert found.add("passes_on_toys:Toy") is Toy
+    assert sys.modules["passes_on_toys"].ran
+    assert found.find("toy") is Toy
+
+
+def test_what_needs_an_extra_says_so_without_being_loaded() -> None:
+    found = Registry(Offers(toy=TOY, physics="no.such.module:Physics [physics]"))
+    assert found.known() == ("physics", "toy")
+    assert found.needs_extra("physics")
+    assert not found.needs_extra("toy")
+    assert not found.needs_extra("unknown")
+    assert Registry(Offers(toy=f"{TOY} [toys]")).find("toy") is Toy
