@@ -38,6 +38,7 @@ MAKES_FILES = ("openssl ", "(umask ")
 """How blocks begin that have the reader make files first."""
 RUN_ELSEWHERE = {
     "make": "below, and by whoever runs the tests",
+    "pip": "by whoever sets up: the extra is part of that",
     "python": "by tests/examples and the tests of scripts",
 }
 """Other programs that pages show, and where they are run."""
