@@ -26,7 +26,7 @@ MORE = (("quadruped", "escape"),)
 """Tasks beside the first of each domain."""
 STEPS = 25
 LEGEND = (
-    "left: ours. right: MuJoCo's own.",
+    "left by worldloom, right by MuJoCo:",
     "same state, same camera.",
     "percent: pixels of the same label.",
     "then: how far colours are apart,",
