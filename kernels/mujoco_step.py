@@ -20,7 +20,7 @@ FAILED = 1 << WARNINGS
 @kernel
 def step_lanes(
     lanes: I64,
-    model: int,
+    models: I64,
     data: I64,
     places: I64,
     ctrl: int,
@@ -42,13 +42,14 @@ def step_lanes(
 ) -> None:
     """Set each lane's controls [n, nu] and make the calls one after the other, until one gives a grave alarm.
 
-    `model`: the address of this thread's model. Before a lane's turn its bytes `own` [lanes, b], which are pieces of
-    `own_lengths`, go to the places `own_at` in memory, where the model has what differs from lane to lane. `data`:
-    addresses, `places` [lanes, fields]: of arrays in `numbers`, where `ctrl` is the field of controls, and `counts_at`:
-    places in `counts`, all of them by lane. `calls`: the addresses of
-    functions of model and data. `tools`: those of the guard's call and hook, and of the function that sets a thread's
-    hook. `grave`: the alarms after which a lane's calls end. `texts`: the address of room for an error's text for each
-    of `lanes`. Several threads may be at it with the same `taken`: each takes the next part.
+    `models` [2]: the addresses of this thread's model and of a copy that computes no sensors. Before a lane's turn its
+    bytes `own` [lanes, b], which are pieces of `own_lengths`, go to the places `own_at` [2, pieces] in memory, where
+    the models have what differs from lane to lane. `data`: addresses, `places` [lanes, fields]: of arrays in `numbers`,
+    where `ctrl` is the field of controls, and `counts_at`: places in `counts`, all of them by lane. `calls` [m, 2]: the
+    addresses of functions of model and data, and which of the models each gets. `tools`: those of the guard's call and
+    hook, and of the function that sets a thread's hook. `grave`: the alarms after which a lane's calls end. `texts`:
+    the address of room for an error's text for each of `lanes`. Several threads may be at it with the same `taken`:
+    each takes the next part.
     """
     before = call_one(tools[2], tools[1])
     first = take_part(taken, part)
@@ -57,9 +58,10 @@ def step_lanes(
             lane = lanes[k]
             for actuator in range(controls.shape[1]):
                 numbers[places[lane, ctrl] + actuator] = controls[k, actuator]
-            _fit(own[lane], own_lengths, own_at, memory)
+            for which in range(models.size):
+                _fit(own[lane], own_lengths, own_at[which], memory)
             text = texts + TEXT_BYTES * k
-            alarms[k] = _run(model, data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
+            alarms[k] = _run(models, data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
         first = take_part(taken, part)
     call_one(tools[2], before)
 
@@ -75,12 +77,12 @@ def _fit(own: U8, lengths: I64, places: I64, memory: U8) -> None:
 
 
 @inlined
-def _run(model: int, data: int, calls: I64, guard: int, text: int, grave: int, counts: I32, counts_at: int) -> int:
+def _run(models: I64, data: int, calls: I64, guard: int, text: int, grave: int, counts: I32, counts_at: int) -> int:
     """Make the calls; what alarms they gave, else 0."""
     alarm = 0
     known = _digest(counts, counts_at)
-    for step in range(calls.size):
-        if call_four(guard, calls[step], model, data, text) != 0:
+    for step in range(len(calls)):
+        if call_four(guard, calls[step, 0], models[calls[step, 1]], data, text) != 0:
             return alarm | FAILED
         seen = _digest(counts, counts_at)
         if seen != known:

@@ -45,6 +45,8 @@ _COUNTS: I32 = MEMORY.view(np.int32)
 _WORTH_A_THREAD_S = 1e-4
 """Work for which another thread is woken: that alone takes some 50 µs."""
 _PARTS_PER_WORKER = 8
+_SEEING, _BLIND = 0, 1
+"""Which model a call gets: with sensors, or without."""
 
 
 def take(state: State, lane: int, data: mujoco.MjData) -> None:
@@ -63,18 +65,20 @@ def calls_of_step(model: mujoco.MjModel, steps: int) -> I64:
     """The calls of a step that leave positions, sensors and all that depends on them up to date.
 
     They begin in the middle of a step of MuJoCo's, whose first half the last call of the step before has done; but for
-    the integrator that has no halves.
+    the integrator that has no halves. Sensors are computed in the last two, which is all that anybody sees of them.
     """
     if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
         names = ["mj_step"] * steps
     else:
         names = ["mj_step2", *["mj_step"] * (steps - 1)]
-    return np.array([_address(name) for name in (*names, "mj_step1")], np.int64)
+    calls = [(_address(name), _BLIND) for name in (*names, "mj_step1")]
+    calls[-2:] = [(address, _SEEING) for address, _ in calls[-2:]]
+    return np.array(calls, np.int64)
 
 
 def calls_of_start() -> I64:
     """The call that brings everything up to date after positions were set."""
-    return np.array([_address("mj_forward")], np.int64)
+    return np.array([(_address("mj_forward"), _SEEING)], np.int64)
 
 
 class Stepper:
@@ -84,8 +88,13 @@ class Stepper:
         self.grave = grave
         """The alarms after which a lane's step is given up."""
         self._changes = changes
-        copies = [model] + [copy.copy(model) if changes.size_bytes else model for _ in range(_threads() - 1)]
-        self._models = [(one, changes.places(one)) for one in copies]
+        blind = _without_sensors(model)
+        pairs = [(model, blind)]
+        for _ in range(_threads() - 1):
+            pairs.append((copy.copy(model), copy.copy(blind)) if changes.size_bytes else (model, blind))
+        self._models = pairs
+        self._addresses = [np.array([one._address for one in pair], np.int64) for pair in pairs]
+        self._own_at = [np.stack([changes.places(one) for one in pair]) for pair in pairs]
         self.lane_s = 1e-5
         """What one lane takes, as last measured."""
 
@@ -98,17 +107,16 @@ class Stepper:
         taken = np.zeros(1, np.int64)
 
         def step(worker: int) -> None:
-            model, own_at = self._models[worker]
             step_lanes(
                 lanes,
-                model._address,
+                self._addresses[worker],
                 state.data,
                 state.places,
                 CTRL,
                 state.counts_at,
                 state.own,
                 self._changes.lengths,
-                own_at,
+                self._own_at[worker],
                 controls,
                 calls,
                 _tools(),
@@ -129,6 +137,15 @@ class Stepper:
             other.result()
         self.lane_s = (time.perf_counter() - began_s) * workers / max(1, len(lanes))
         return Alarms(alarms, texts)
+
+
+def _without_sensors(model: mujoco.MjModel) -> mujoco.MjModel:
+    """A copy of a model that computes no sensors; itself if it has none, or some that remember what they read."""
+    if not model.nsensor or model.nhistory or model.nplugin:
+        return model
+    blind = copy.copy(model)
+    blind.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
+    return blind
 
 
 class Alarms(NamedTuple):

@@ -27,7 +27,7 @@ class Invisible:
     cameras = (Camera("eye", "Nowhere."),)
     not_drawn = ()
 
-    def __init__(self, model: Any, assets: AssetLibrary) -> None:
+    def __init__(self, model: Any, assets: AssetLibrary, restless: Any = ()) -> None:
         pass
 
 

@@ -151,7 +151,7 @@ def test_what_is_a_lanes_own_is_in_its_steps() -> None:
     stepper.lane_s = 1.0
     controls = np.zeros((40, 1))
     for _ in range(5):
-        stepper.run(state, np.arange(40), controls, np.array([physics._address("mj_step")]))
+        stepper.run(state, np.arange(40), controls, np.array([(physics._address("mj_step"), 0)]))
     for lane, one in ((0, model), (1, heavy), (38, model), (39, heavy)):
         expected = mujoco.MjData(one)
         mujoco.mj_forward(one, expected)
