@@ -15,7 +15,7 @@ from worldloom.server.engine.segment import SLOTS
 from worldloom.server.engine.world import Agent, World
 from worldloom.server.env_rpc.property_tree import Property
 from worldloom.server.errors import InvalidArgument
-from worldloom.worlds.registry import FamilyError, find_family, known_families
+from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra
 from worldloom.worlds.settings import Setting
 
 T = TypeVar("T")
@@ -63,6 +63,10 @@ def _limits(engine: Engine) -> Iterator[Property]:
 
 def _families() -> Iterator[Property]:
     for name in known_families():
+        if needs_extra(name) and not is_loaded(name):
+            told = f"It is loaded when its first world is created; `worldloom describe {name}` says more."
+            yield Property(f"families.{name}.text", "What it is.", "str", _always(told))
+            continue
         try:
             family = find_family(name)
         except FamilyError as error:

@@ -8,6 +8,7 @@ import pytest
 from tests.server.desk import Desk, Stream, refused
 from tests.server.direct import Direct
 from worldloom.render.cpu import CPURenderer
+from worldloom.server.env_rpc import properties
 
 SIZE: dict[str, Any] = {"width": 16, "height": 12}
 LIGHTS: dict[str, list[float]] = {
@@ -198,3 +199,11 @@ def test_every_property_that_is_listed_can_be_read_as_its_spec_says(desk: Desk) 
                 assert spec.description
                 seen += 1
     assert seen > 60
+
+
+def test_reading_properties_loads_no_family_that_needs_an_extra(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep everybody waiting for what it imports."""
+    monkeypatch.setattr(properties, "known_families", lambda: ("heavy",))
+    monkeypatch.setattr(properties, "needs_extra", lambda name: True)
+    monkeypatch.setattr(properties, "is_loaded", lambda name: False)
+    assert "`worldloom describe heavy`" in desk.stream().read("families.heavy.text")
