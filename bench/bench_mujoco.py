@@ -18,7 +18,9 @@ from worldloom.bench.peers.worker import Worker
 from worldloom.bench.reporting import Report
 
 TASKS = ["cartpole swingup", "walker walk", "humanoid walk"]
-LANES = 64
+LANES = 256
+_THEIR_ENVS = 64
+"""They step one after the other: more would change nothing."""
 ROUNDS, ROUND_S = 5, 0.6
 _TO_DEFAULT, _TO_PLAIN, _TO_LOCAL = 100, 5, 0.8
 
@@ -28,7 +30,7 @@ class Theirs:
 
     def __init__(self, domain: str, task: str, quality: str, processes: int) -> None:
         self.rates: list[float] = []
-        words = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(LANES // processes)]
+        words = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(_THEIR_ENVS // processes)]
         cores = [["--core", str(core)] if processes > 1 else [] for core in range(processes)]
         self._workers = [Worker("mujoco_suite", [*words, *core], Path(sys.executable)) for core in cores]
         for worker in self._workers:
