@@ -25,8 +25,9 @@ FAMILIES = ("catch", "cartpole", "maze")
 _HEAD = """\
 # Worlds
 
-A world family is a simulation of many worlds of one kind at once. These are in the box; to make another, read
-[write-a-family.md](write-a-family.md). This page is made by `make docs` from the tables that the command line prints:
+A world family is a simulation of many worlds of one kind at once. These are in the box; two more, `dmc` and `mujoco`,
+come with an extra and are in [mujoco.md](mujoco.md); to make another, read [write-a-family.md](write-a-family.md). This
+page is made by `make docs` from the tables that the command line prints:
 
 ```sh
 worldloom worlds
