@@ -10,12 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
 
 from worldloom.bench.bench_tiers import Player
 from worldloom.bench.load import worldloom_process
 from worldloom.bench.peers.worker import Worker
 from worldloom.bench.reporting import Report
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.scene import Scene
+from worldloom.worlds.mujoco.dmc import Dmc
+from worldloom.worlds.pool import Pool
 
 TASKS = ["cartpole swingup", "walker walk", "humanoid walk"]
 FEW, LANES = 64, 1024
@@ -85,3 +90,25 @@ def bench_mujoco(report: Report, words: str) -> None:
         for other, least in (("default", 100), ("plain", 5)):
             row(name, lanes, "in process", other, f"mujoco.Renderer, {other}", least)
     row("shm", LANES, "shared memory", "local", "in process", 0.8)
+
+
+@pytest.mark.parametrize("words", TASKS)
+def bench_judges(report: Report, words: str) -> None:
+    """What dm_control's Python would take of a step, were its rewards not computed for all lanes at once."""
+    domain, task = words.split()
+    assets = AssetLibrary()
+    family = Dmc({"domain": domain, "task": task}, assets)
+    pool = Pool(family, Scene(assets))
+    lanes = pool.add(family.lane_seeds(0, FEW))
+    chance = np.random.default_rng(0)
+    for _ in range(3):
+        pool.step(lanes, {"control": chance.uniform(-1, 1, (FEW, 1, *family.actions[0].shape))})
+    judge = family._judge
+
+    def lane_by_lane() -> None:
+        family._judge = None
+        family._outcome(pool.state, lanes)
+        family._judge = judge
+
+    ratio = report.ratio(lane_by_lane, lambda: family._outcome(pool.state, lanes))
+    report.row(f"dmc {words}, rewards of {FEW} lanes, dm_control's own code against arrays", f"{ratio:.3g} ×")
