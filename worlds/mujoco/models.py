@@ -49,7 +49,8 @@ def load_model(name: str) -> mujoco.MjModel:
         content = reading.model(path)
         return mujoco.MjModel.from_xml_string(content, reading.files)
     except (ValueError, mujoco.FatalError) as error:
-        raise SettingError(f"setting 'model' is {shortened(name)}, which cannot be used: {error}") from None
+        problem = "; ".join(str(error).split("\n"))  # MuJoCo says it in several lines
+        raise SettingError(f"setting 'model' is {shortened(name)}, which cannot be used: {problem}") from None
 
 
 def _inside(folder: Path, name: str) -> Path | None:
