@@ -7,11 +7,13 @@ import pytest
 
 import learning_curve
 
+BETWEEN = (-1.0, 1.0)
+
 
 def drawn(monkeypatch: pytest.MonkeyPatch, curve: list[tuple[int, float]], random_return: float) -> np.ndarray:
     pictures: list[np.ndarray] = []
     monkeypatch.setattr(learning_curve, "write_png", lambda path, pixels: pictures.append(pixels))
-    learning_curve.draw_learning_curve(Path("unused.png"), curve, random_return)
+    learning_curve.draw_learning_curve(Path("unused.png"), curve, random_return, BETWEEN, 200)
     [picture] = pictures
     return picture
 

@@ -1,71 +1,87 @@
-"""The parts of the PPO example, each against a slower way to the same numbers."""
+"""The parts of the PPO examples, each against a slower way to the same numbers."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-import ppo_catch as ppo
+import ppo
+from ppo_catch import MOVES, PLAN, SIZE, Catcher, Moves
+from ppo_dmc import Normal
 from worldloom.client import VectorEnv
 
-PIXELS = ppo.SIZE**2
+INPUTS, HIDDEN, OUTPUTS = 50, 20, 3
+POLICIES: dict[str, ppo.Policy] = {"moves": Moves(), "normal": Normal()}
+
+
+def make_parameters(rng: np.random.Generator, inputs: int = INPUTS) -> ppo.Parameters:
+    """Those of any network, and those that a policy may have."""
+    return ppo.make_parameters(rng, inputs, HIDDEN, OUTPUTS) | {"log_spread": np.zeros(OUTPUTS, np.float32)}
 
 
 def parameters_64(rng: np.random.Generator) -> ppo.Parameters:
     """In double precision, with nothing at 0 or nearly so."""
     return {
         name: value.astype(np.float64) + 0.1 * rng.standard_normal(value.shape)
-        for name, value in ppo.make_parameters(rng).items()
+        for name, value in make_parameters(rng).items()
     }
 
 
-def batch_64(rng: np.random.Generator, p: ppo.Parameters, n: int) -> ppo.Batch:
+def batch_64(rng: np.random.Generator, p: ppo.Parameters, policy: ppo.Policy, n: int) -> ppo.Batch:
     """Ratios on both sides of the clip, and advantages of both signs."""
-    pictures = rng.uniform(-1, 3, (n, PIXELS))
-    actions = rng.integers(3, size=n)
-    log_probs = ppo.forward(p, pictures)[0][np.arange(n), actions] + rng.uniform(-0.5, 0.5, n)
+    pictures = rng.uniform(-1, 3, (n, INPUTS))
+    outputs = ppo.forward(p, pictures)[0]
+    actions = policy.draw(p, outputs, rng)
+    log_probs = policy.log_probs(p, outputs, actions) + rng.uniform(-0.5, 0.5, n)
     return ppo.Batch(pictures, actions, log_probs, rng.standard_normal(n), rng.standard_normal(n))
+
+
+def log_prob_and_entropy(p: ppo.Parameters, outputs: np.ndarray, action: Any) -> tuple[float, float]:
+    """Of one row, as textbooks have them: an index is one of some moves, an array has a normal number for each."""
+    if np.ndim(action) == 0:
+        chances = np.exp(outputs) / np.exp(outputs).sum()
+        return float(np.log(chances[action])), -sum(chance * np.log(chance) for chance in chances)
+    variance = np.exp(p["log_spread"]) ** 2
+    density = np.exp(-((action - outputs) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+    return float(np.log(np.prod(density))), float(np.log(2 * np.pi * np.e * variance).sum() / 2)
 
 
 def plain_loss(p: ppo.Parameters, batch: ppo.Batch) -> float:
     """Case by case, as the paper has it."""
-    log_policy, values, _, _ = ppo.forward(p, batch.pictures)
+    outputs, values, _, _ = ppo.forward(p, batch.pictures)
     losses = []
     for i, action in enumerate(batch.actions):
-        ratio, advantage = np.exp(log_policy[i, action] - batch.log_probs[i]), batch.advantages[i]
+        log_prob, entropy = log_prob_and_entropy(p, outputs[i], action)
+        ratio, advantage = np.exp(log_prob - batch.log_probs[i]), batch.advantages[i]
         worth = min(ratio, 1 + ppo.CLIP) if advantage >= 0 else max(ratio, 1 - ppo.CLIP)
-        entropy = -sum(np.exp(one) * one for one in log_policy[i])
         error = values[i] - batch.returns[i]
-        losses.append(-worth * advantage + ppo.VALUE_WEIGHT / 2 * error**2 - ppo.ENTROPY_WEIGHT * entropy)
+        losses.append(-worth * advantage + ppo.VALUE_WEIGHT / 2 * error**2 - 0.01 * entropy)
     return float(np.mean(losses))
 
 
-@pytest.mark.parametrize("name", list(ppo.make_parameters(np.random.default_rng(0))))
-def test_gradients_are_the_slope_of_the_loss(name: str) -> None:
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_gradients_are_the_slope_of_the_loss(policy: ppo.Policy) -> None:
     rng = np.random.default_rng(5)
     p = parameters_64(rng)
-    batch = batch_64(rng, p, 40)
-    loss, gradients = ppo.loss_and_gradients(p, batch)
+    batch = batch_64(rng, p, policy, 40)
+    loss, gradients = ppo.loss_and_gradients(p, policy, batch, entropy_weight=0.01)
     assert loss == pytest.approx(plain_loss(p, batch), rel=1e-12)
-    assert gradients[name].shape == p[name].shape
-    flat, step = p[name].reshape(-1), 1e-5
-    for i in rng.permutation(flat.size)[:40]:
-        middle = flat[i]
-        flat[i] = middle + step
-        above = plain_loss(p, batch)
-        flat[i] = middle - step
-        below = plain_loss(p, batch)
-        flat[i] = middle
-        # The error of a central difference is some step² = 1e-10, that of the subtraction 1e-16 / step = 1e-11.
-        assert gradients[name].reshape(-1)[i] == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-8)
-
-
-def test_a_network_has_a_distribution_for_every_picture() -> None:
-    rng = np.random.default_rng(1)
-    log_policy, values, _, _ = ppo.forward(parameters_64(rng), rng.uniform(-1, 3, (50, PIXELS)))
-    np.testing.assert_allclose(np.exp(log_policy).sum(axis=1), 1.0, rtol=1e-12)
-    assert values.shape == (50,)
+    assert {*gradients, "log_spread"} == set(p)
+    step = 1e-5
+    for name, gradient in gradients.items():
+        assert gradient.shape == p[name].shape
+        flat = p[name].reshape(-1)
+        for i in rng.permutation(flat.size)[:40]:
+            middle = flat[i]
+            flat[i] = middle + step
+            above = plain_loss(p, batch)
+            flat[i] = middle - step
+            below = plain_loss(p, batch)
+            flat[i] = middle
+            # The error of a central difference is some step² = 1e-10, that of the subtraction 1e-16 / step = 1e-11.
+            assert gradient.reshape(-1)[i] == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-8)
 
 
 class ScriptedEnv:
@@ -73,7 +89,7 @@ class ScriptedEnv:
 
     def __init__(self, scripts: list[str], rng: np.random.Generator) -> None:
         self.num_envs = len(scripts)
-        self.pictures = rng.integers(0, 256, (len(scripts[0]) + 1, self.num_envs, ppo.SIZE, ppo.SIZE), np.uint8)
+        self.pictures = rng.integers(0, 256, (len(scripts[0]) + 1, self.num_envs, SIZE, SIZE), np.uint8)
         self.rewards = rng.standard_normal((len(scripts[0]), self.num_envs)).astype(np.float32)
         self.outcomes = np.array([list(script) for script in scripts]).T
         self.rewards[self.outcomes == "r"] = 0.0
@@ -101,43 +117,62 @@ def scripts(rng: np.random.Generator, lanes: int, steps: int) -> list[str]:
 
 def test_advantages_are_sums_of_surprises_within_an_episode() -> None:
     rng = np.random.default_rng(3)
-    script = scripts(rng, lanes=8, steps=ppo.ROLLOUT)
+    script = scripts(rng, lanes=8, steps=PLAN.rollout)
     env = ScriptedEnv(script, rng)
-    player = ppo.Player(cast(VectorEnv, env), seed=0)
-    p = ppo.make_parameters(rng)
+    player = Catcher(cast(VectorEnv, env), seed=0)
+    p = make_parameters(rng, SIZE * SIZE)
     p["b_value"] += 0.7  # so that a value where none belongs shows
-    batch = ppo.play(player, p, rng)
+    batch = ppo.play(player, Moves(), p, PLAN, rng)
 
-    values = np.array([ppo.forward(p, ppo.Player.prepared(pictures))[1] for pictures in env.pictures], np.float64)
+    pictures = [player.seen({"eye.gray": gray}, np.zeros(8, bool)) for gray in env.pictures]
+    values = np.array([ppo.forward(p, one)[1] for one in pictures], np.float64)
     expected = []
-    for t in range(ppo.ROLLOUT):
+    for t in range(PLAN.rollout):
         for lane, outcomes in enumerate(script):
             if outcomes[t] == "r":
                 continue
             advantage, k = 0.0, t
-            while k < ppo.ROLLOUT and outcomes[k] != "r":
+            while k < PLAN.rollout and outcomes[k] != "r":
                 after = 0.0 if outcomes[k] == "T" else values[k + 1, lane]
-                surprise = env.rewards[k, lane] + ppo.DISCOUNT * after - values[k, lane]
-                advantage += (ppo.DISCOUNT * ppo.TRACE) ** (k - t) * surprise
+                surprise = env.rewards[k, lane] + PLAN.discount * after - values[k, lane]
+                advantage += (PLAN.discount * ppo.TRACE) ** (k - t) * surprise
                 k += 1
             expected.append((advantage, advantage + values[t, lane]))
-    assert len(expected) < 8 * ppo.ROLLOUT
+    assert len(expected) < 8 * PLAN.rollout
     # Sums of up to 32 single-precision numbers of about 1.
     np.testing.assert_allclose(np.stack([batch.advantages, batch.returns], axis=1), expected, atol=1e-5)
     assert len(player.returns) == sum(outcomes.count("T") + outcomes.count("U") for outcomes in script)
 
 
-def test_actions_are_drawn_as_the_policy_has_it() -> None:
+def test_rewards_are_scaled_for_what_is_learnt_from_alone() -> None:
+    batches = []
+    for scale in (1.0, 0.125):
+        rng = np.random.default_rng(3)
+        env = ScriptedEnv(["mmTrmUrm" * 4] * 3, rng)
+        player = Catcher(cast(VectorEnv, env), seed=0)
+        p = make_parameters(rng, SIZE * SIZE)
+        p["w_value"][:] = 0.0
+        batches.append(ppo.play(player, Moves(), p, dataclasses.replace(PLAN, reward_scale=scale), rng))
+        # An episode's last step is in its return; sums of a few single-precision numbers.
+        np.testing.assert_allclose(player.returns[:3], env.rewards[:3].sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(batches[1].returns, batches[0].returns / 8, rtol=1e-5)
+
+
+def test_moves_are_drawn_as_the_policy_has_it() -> None:
     rng = np.random.default_rng(4)
-    env = ScriptedEnv(["m" * ppo.ROLLOUT] * 200, rng)
-    env.pictures[:] = env.pictures[0, 0]
-    p = ppo.make_parameters(rng)
-    p["b_policy"] += np.log([0.6, 0.3, 0.1]).astype(np.float32)
-    batch = ppo.play(ppo.Player(cast(VectorEnv, env), seed=0), p, rng)
-    policy = np.exp(ppo.forward(p, batch.pictures[:1])[0][0])
-    counts = np.bincount(batch.actions, minlength=3) / len(batch.actions)
-    np.testing.assert_allclose(counts, policy, atol=0.03)  # five times the spread of 6400 draws
-    np.testing.assert_allclose(np.exp(batch.log_probs), policy[batch.actions], rtol=1e-4)
+    outputs = np.tile(np.log([0.6, 0.3, 0.1]) + 2.0, (6400, 1))
+    moves = Moves().draw({}, outputs, rng)
+    counts = np.bincount(moves, minlength=len(MOVES)) / len(moves)
+    np.testing.assert_allclose(counts, [0.6, 0.3, 0.1], atol=0.03)  # five times the spread of 6400 draws
+
+
+def test_normal_numbers_are_drawn_around_the_outputs() -> None:
+    rng = np.random.default_rng(4)
+    p = {"log_spread": np.log([0.5, 2.0])}
+    drawn = Normal().draw(p, np.tile([3.0, -1.0], (6400, 1)), rng)
+    # Five times the spread of 6400 draws' mean, and of their spread.
+    np.testing.assert_allclose(drawn.mean(axis=0), [3.0, -1.0], atol=5 * 2.0 / 80)
+    np.testing.assert_allclose(drawn.std(axis=0), [0.5, 2.0], rtol=5 / 113)
 
 
 def test_adam_finds_the_bottom_of_a_bowl() -> None:
