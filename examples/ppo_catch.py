@@ -32,7 +32,7 @@ class Moves:
         """Indices into MOVES."""
         log_policy = log_softmax(outputs)
         # The largest of log-probabilities plus this is a fair draw.
-        return np.argmax(log_policy + rng.gumbel(size=log_policy.shape), axis=1)
+        return np.asarray(np.argmax(log_policy + rng.gumbel(size=log_policy.shape), axis=1))
 
     def log_probs(self, p: Parameters, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Of the moves taken."""

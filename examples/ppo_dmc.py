@@ -17,6 +17,7 @@ from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
+from gymnasium.spaces import flatdim
 
 from learning_curve import draw_learning_curve
 from ppo import Parameters, Plan, Player, forward, make_parameters, train
@@ -26,7 +27,7 @@ from worldloom.render.gif import write_gif
 SIZE = 32  # pixels: pictures are SIZE × SIZE, in gray, each pixel the mean of four samples
 HIDDEN = 128  # units in each of two layers
 REPEAT = 4  # steps of the world for each action
-PLAN = Plan(learning_rate=5e-4, rollout=32, epochs=6, minibatches=8, entropy_weight=0.0, smooth=128)
+PLAN = Plan(learning_rate=1e-3, rollout=32, epochs=4, minibatches=8, entropy_weight=0.0, reward_scale=0.05, smooth=256)
 
 FILMED = 4  # lanes in the video
 FILM_SIZE = 128  # pixels of each of them
@@ -94,7 +95,7 @@ def play_at_random(env: VectorEnv, seed: int) -> tuple[float, np.ndarray]:
     player, rng = Watcher(env, seed, np.zeros((SIZE, SIZE), np.float32)), np.random.default_rng(seed)
     pictures = []
     while len(player.returns) < env.num_envs and player.steps < LONGEST * env.num_envs:
-        player.step(rng.uniform(-1, 1, env.action_space["control"].shape))
+        player.step(rng.uniform(-1, 1, (env.num_envs, flatdim(env.single_action_space))))
         pictures.append(player.gray.mean(axis=0))
     if not player.returns:
         raise SystemExit(f"no episode ended in {LONGEST} steps: expected a task with shorter ones")
@@ -127,7 +128,7 @@ def learnt(args: argparse.Namespace) -> tuple[Parameters, np.ndarray]:
         level, background = play_at_random(env, args.seed)
         print(f"{env}\nmean return of random actions: {level:.0f}", flush=True)
         rng = np.random.default_rng(args.seed)
-        actuators = env.action_space["control"].shape[1]
+        actuators = flatdim(env.single_action_space)
         parameters = make_parameters(rng, 2 * SIZE * SIZE, HIDDEN, actuators)
         parameters["log_spread"] = np.zeros(actuators, np.float32)
         player = Watcher(env, args.seed, background)
@@ -148,8 +149,8 @@ def main() -> None:
     parser.add_argument("--domain", default="cartpole", help="of the suite")
     parser.add_argument("--task", default="swingup", help="of the domain")
     parser.add_argument("--camera", default="lookatcart", help="to learn from; the video is seen from `eye`")
-    parser.add_argument("--lanes", type=int, default=128, help="worlds side by side")
-    parser.add_argument("--steps", type=int, default=2_000_000, help="of all lanes together; 0: only show")
+    parser.add_argument("--lanes", type=int, default=256, help="worlds side by side")
+    parser.add_argument("--steps", type=int, default=3_000_000, help="of all lanes together; 0: only show")
     parser.add_argument("--seconds", type=float, default=600.0, help="after which to stop learning in any case")
     parser.add_argument("--seed", type=int, default=0, help="the same seed learns the same")
     parser.add_argument("--out", type=Path, default=Path("out/ppo-dmc.png"), help="picture of the learning curve")

@@ -1,6 +1,7 @@
-"""The example that learns a task of dm_control's suite: what it sees, when it acts, what it learns and what it films."""
+"""The example that learns a task of dm_control's suite: what it sees, when it acts, what it learns and films."""
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,9 @@ class Recorded(VectorEnv):
         self.shown: list[dict[str, np.ndarray]] = []
         self.told: list[np.ndarray] = []
         super().__init__("local", "dmc", lanes, width=SIZE, height=SIZE, observations=[picture], settings=TASK, **how)
+
+    def __enter__(self) -> "Recorded":
+        return self
 
     def reset(self, **how: Any) -> Any:
         obs, info = super().reset(**how)
@@ -142,18 +146,41 @@ def test_acting_at_random_gives_a_level_and_a_background(small: Recorded) -> Non
     np.testing.assert_allclose(background, seen, rtol=1e-4)  # means of some hundred single-precision numbers
 
 
-def test_it_runs_as_its_page_says(tmp_path: Path) -> None:
+def test_it_learns_and_films_as_its_page_says(tmp_path: Path) -> None:
     out, video = tmp_path / "new" / "curve.png", tmp_path / "other" / "film.gif"
-    flags = ("--lanes", "8", "--out", out, "--video", video, "--frames", "7")
-    printed = run("ppo_dmc.py", *flags, "--steps", "16000")
+    printed = run("ppo_dmc.py", "--lanes", "4", "--steps", "4608", "--frames", "3", "--out", out, "--video", video)
     assert re.search(r"^mean return \d+, random \d+\. Learning curve: .*curve\.png$", printed, re.MULTILINE)
     assert printed.splitlines()[-1] == f"video: {video}"
     assert out.read_bytes().startswith(b"\x89PNG")
     film = read_gif(video)
-    assert film.frames.shape == (7, 2 * ppo_dmc.FILM_SIZE, 2 * ppo_dmc.FILM_SIZE, 3)
-    out.unlink()
-    shown = run("ppo_dmc.py", *flags, "--steps", "0")
-    assert "Learning curve" not in shown
-    assert not out.exists()
-    told = run("ppo_dmc.py", *flags, "--steps", "100", code=1)
-    assert told == "no episode ended in that time: expected more --steps or --seconds\n"
+    assert film.frames.shape == (3, 2 * ppo_dmc.FILM_SIZE, 2 * ppo_dmc.FILM_SIZE, 3)
+
+
+@pytest.fixture
+def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of the command line, to add to."""
+    given = ["ppo_dmc.py", "--lanes", "2", "--frames", "2"]
+    monkeypatch.setattr(sys, "argv", given)
+    monkeypatch.chdir(tmp_path)
+    return given
+
+
+def test_nothing_learnt_is_filmed_without_a_curve(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    flags += ["--steps", "0"]
+    ppo_dmc.main()
+    assert "Learning curve" not in capsys.readouterr().out
+    assert [path.name for path in Path("out").iterdir()] == ["ppo-dmc.gif"]
+
+
+def test_too_little_to_learn_from_is_told(flags: list[str]) -> None:
+    flags += ["--steps", "100"]
+    with pytest.raises(SystemExit, match=r"no episode ended in that time: expected more --steps or --seconds"):
+        ppo_dmc.main()
+    assert not Path("out").exists()
+
+
+def test_a_task_without_an_end_is_refused(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    flags += ["--domain", "lqr", "--task", "lqr_2_1", "--camera", "eye"]
+    monkeypatch.setattr(ppo_dmc, "LONGEST", 20)
+    with pytest.raises(SystemExit, match=r"no episode ended in 20 steps: expected a task with shorter ones"):
+        ppo_dmc.main()
