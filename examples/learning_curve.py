@@ -56,7 +56,8 @@ def draw_learning_curve(
     stroke(canvas, [place(x, y) for x, y in curve], BLUE, 3.0)
 
     right, y = place(most, random_return)
-    write(canvas, f"random agent: {random_return:.{digits}f}", right, y + 22, align=1.0, color=ORANGE)
+    below = 22 if random_return > least + 0.1 * (greatest - least) else -22
+    write(canvas, f"random agent: {random_return:.{digits}f}", right, y + below, align=1.0, color=ORANGE)
     right, y = place(most, last_return)
     below = 24 if last_return > least + 0.75 * (greatest - least) else -22
     write(canvas, f"PPO: {last_return:.{digits}f}", right, y + below, align=1.0, color=BLUE)

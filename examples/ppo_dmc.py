@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--camera", default="lookatcart", help="to learn from; the video is seen from `eye`")
     parser.add_argument("--lanes", type=int, default=256, help="worlds side by side")
     parser.add_argument("--steps", type=int, default=3_000_000, help="of all lanes together; 0: only show")
-    parser.add_argument("--seconds", type=float, default=600.0, help="after which to stop learning in any case")
+    parser.add_argument("--seconds", type=float, default=900.0, help="after which to stop learning in any case")
     parser.add_argument("--seed", type=int, default=0, help="the same seed learns the same")
     parser.add_argument("--out", type=Path, default=Path("out/ppo-dmc.png"), help="picture of the learning curve")
     parser.add_argument("--video", type=Path, default=Path("out/ppo-dmc.gif"), help="of what was learnt")
