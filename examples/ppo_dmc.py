@@ -2,7 +2,7 @@
 
     pip install 'worldloom[mujoco]'
     python examples/ppo_dmc.py                            # cartpole swingup: a curve and a video
-    python examples/ppo_dmc.py --domain pendulum --task swingup --camera eye
+    python examples/ppo_dmc.py --domain reacher --task easy --camera eye
     python examples/ppo_dmc.py --steps 0                  # a video of what it does before it has learnt
 
 The algorithm is in ppo.py; here is what belongs to such tasks: a normal distribution for each actuator, pictures in
