@@ -19,6 +19,7 @@ from worldloom.profiler.measure import measure
 from worldloom.profiler.servers import Servers
 from worldloom.server import cli
 from worldloom.server.engine.counters import STAGES
+from worldloom.worlds import registry
 
 QUICK = ("--seconds", "0.05", "--renderer", "cpu")
 SMALL = ("--lanes", "2,4", "--size", "8,16", *QUICK)
@@ -94,6 +95,7 @@ def test_gl_tells_its_stages_apart(tmp_path: Path) -> None:
 def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "from worldloom.worlds.catch import Catch\n\nclass Mine(Catch):\n    name = 'mine'\n"
     (tmp_path / "my_profiled.py").write_text(code)
+    monkeypatch.setattr(registry, "_registry", registry.Registry(registry.installed_offers))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
