@@ -8,6 +8,7 @@ a vector.
 Whoever uses a judge tries it first: dm_control may change, and so may NumPy.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -22,16 +23,16 @@ XX, XY, XZ, YX, YY, YZ, ZX, ZY, ZZ = range(9)
 """Columns of a rotation matrix, as dm_control names them."""
 
 
-class Judge:
+class Judge(ABC):
     """The reward of a task, and what is observed of it by name."""
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         self.task, self.model = task, model
         self.observations: dict[str, Callable[[Numbers], F64]] = {"velocity": lambda lanes: lanes.qvel}
 
+    @abstractmethod
     def reward(self, lanes: Numbers) -> F64:
         """Of the last step, [n]."""
-        raise NotImplementedError
 
     def sensor(self, *names: str) -> list[int]:
         """Where in sensordata these sensors are."""

@@ -15,6 +15,7 @@ from worldloom.kernels.tables import U8
 from worldloom.worlds.mujoco.changes import Changes, arrays_of, changed
 from worldloom.worlds.mujoco.suite import BareTask, Environment, Task, suite
 from worldloom.worlds.mujoco.things import elsewhere
+from worldloom.worlds.settings import SettingError
 
 _PROBES = 4
 """Beginnings of episodes that are looked at to learn what in the model they change."""
@@ -42,7 +43,10 @@ class Stage:
         self.ends_by_itself = type(self.task).get_termination is not BareTask.get_termination
         for name in ("before_step", "after_step"):
             if getattr(type(self.task), name) is not getattr(Task, name):
-                raise NotImplementedError(f"task {task!r} of domain {domain!r} has a {name} of its own: expected none")
+                raise SettingError(
+                    f"setting 'task' is {task!r}, which has a {name} of its own in this dm_control: expected a task "
+                    "without, since steps of many lanes are made without it"
+                )
 
     def new_lane(self, seed: int) -> tuple[Any, U8]:
         """A task with chance of its own, and a lane's own part of the model, as dm_control makes them from a seed."""

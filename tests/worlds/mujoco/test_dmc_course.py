@@ -16,6 +16,7 @@ from tests.worlds.mujoco.played import any_controls, make_environment, make_pool
 from worldloom.worlds.mujoco.dmc import Dmc
 from worldloom.worlds.mujoco.suite import suite
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED
+from worldloom.worlds.settings import SettingError
 
 pytestmark = pytest.mark.usefixtures("unseen")
 pool_of = functools.cache(make_pool)
@@ -152,3 +153,11 @@ def test_a_lane_that_cannot_begin_ends_and_the_others_go_on(monkeypatch: pytest.
         step_both(pool, lanes[::-1], [environment], np.zeros((2, 2)))
         assert pool.status[lanes].tolist() == [TERMINATED if turn % 2 else RUNNING, RUNNING]
     assert pool.reward[lanes[0], 0] == 0
+
+
+@pytest.mark.parametrize("name", ["before_step", "after_step"])
+def test_a_task_that_wants_to_be_called_in_a_step_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(make_environment("pendulum", "swingup", 0).task)
+    monkeypatch.setattr(kind, name, lambda *_: None, raising=False)
+    with pytest.raises(SettingError, match=f"'swingup', which has a {name} of its own"):
+        make_pool("pendulum", "swingup")
