@@ -24,7 +24,8 @@ class AssetLibrary:
         self._meshes: dict[str, Mesh] = {}
         self._textures: dict[str, U32] = {}
         self._table: AssetTable | None = None
-        self._one_at_a_time = threading.Lock()
+        self.alone = threading.RLock()
+        """Held by whoever adds. Hold it to add what a name does not find, or several things in a row."""
         for make in (meshes.box, meshes.plane, meshes.quad, meshes.sphere, meshes.cylinder, meshes.capsule):
             self.add_mesh(make.__name__, make())
         for paint in (textures.checker, textures.brick, textures.wood, textures.noise):
@@ -32,7 +33,7 @@ class AssetLibrary:
 
     def add_mesh(self, name: str, mesh: Mesh) -> int:
         """Take in a mesh; the number returned is what instance rows carry."""
-        with self._one_at_a_time:
+        with self.alone:
             if name in self._meshes:
                 raise ValueError(f"there is a mesh named {name!r} already: choose another name")
             self._meshes[name] = mesh
@@ -41,7 +42,7 @@ class AssetLibrary:
 
     def put_mesh(self, name: str, mesh: Mesh) -> int:
         """Take in a mesh, in place of whichever had that name: what carries its number then shows this one."""
-        with self._one_at_a_time:
+        with self.alone:
             self._meshes[name] = mesh
             self._table = None
         return self.mesh(name)
@@ -49,14 +50,14 @@ class AssetLibrary:
     def add_texture(self, name: str, pixels: U8) -> int:
         """Take in a square uint8 picture of the library's texture size; its smaller versions are made here."""
         expected = (self.texture_size, self.texture_size, 3)
-        if name in self._textures:
-            raise ValueError(f"there is a texture named {name!r} already: choose another name")
         if pixels.shape != expected or pixels.dtype != np.uint8:
             raise ValueError(
                 f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}"
             )
         levels = _mip_chain(pixels)
-        with self._one_at_a_time:
+        with self.alone:
+            if name in self._textures:
+                raise ValueError(f"there is a texture named {name!r} already: choose another name")
             self._textures[name] = levels
             self._table = None
             return len(self._textures) - 1
@@ -74,7 +75,7 @@ class AssetLibrary:
         """Everything as arrays; the same object until something is added."""
         table = self._table
         if table is None:
-            with self._one_at_a_time:
+            with self.alone:
                 table = self._table = self._build_table()
         return table
 

@@ -17,21 +17,23 @@ CUBE_FACES = 6
 def paint(assets: AssetLibrary, pixels: U8, repeats: bool) -> int:
     """The number of the library's texture that shows this picture [height, width, 3]; taken in if it is new."""
     name = _name(pixels, repeats)
-    try:
-        return assets.texture(name)
-    except ValueError:
-        return assets.add_texture(name, resampled(pixels, assets.texture_size, repeats))
+    with assets.alone:
+        try:
+            return assets.texture(name)
+        except ValueError:
+            return assets.add_texture(name, resampled(pixels, assets.texture_size, repeats))
 
 
 def paint_sky(assets: AssetLibrary, faces: list[U8]) -> int:
     """The number of the first of six textures, one after another, that show these pictures."""
     names = [f"{_name(np.concatenate(faces), False)} face {face}" for face in range(CUBE_FACES)]
-    try:
-        return assets.texture(names[0])
-    except ValueError:
-        pictures = [resampled(pixels, assets.texture_size, False) for pixels in faces]
-        first, *_ = [assets.add_texture(name, pixels) for name, pixels in zip(names, pictures, strict=True)]
-        return first
+    pictures = [resampled(pixels, assets.texture_size, False) for pixels in faces]
+    with assets.alone:
+        try:
+            return assets.texture(names[0])
+        except ValueError:
+            first, *_ = [assets.add_texture(name, pixels) for name, pixels in zip(names, pictures, strict=True)]
+            return first
 
 
 def pixels_of(model: mujoco.MjModel, texture: int) -> U8 | None:

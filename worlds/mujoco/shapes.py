@@ -22,10 +22,11 @@ bounded: a capsule's half length is wrong by a two-thousandth of itself at most.
 
 def take(assets: AssetLibrary, name: str, make: Callable[[], Mesh]) -> int:
     """The number of a mesh of the library; made when it is first asked for."""
-    try:
-        return assets.mesh(name)
-    except ValueError:
-        return assets.add_mesh(name, make())
+    with assets.alone:
+        try:
+            return assets.mesh(name)
+        except ValueError:
+            return assets.add_mesh(name, make())
 
 
 def ball(assets: AssetLibrary) -> int:
