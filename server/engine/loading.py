@@ -5,12 +5,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import numpy as np
-
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
+from worldloom.server.engine.warm_up import try_lane
 from worldloom.worlds.family import Family
-from worldloom.worlds.pool import Pool
 
 Result = TypeVar("Result")
 
@@ -44,12 +42,6 @@ def make_family(kind: type[Family], own: dict[str, object], assets: AssetLibrary
     family = kind(own, assets)
     with _one_at_a_time:
         if kind not in _tried:
-            pool = Pool(family, Scene(assets))
-            lanes = pool.add(np.zeros(1, np.uint64))
-            actions = {spec.name: np.zeros((1, family.agents, *spec.shape), spec.dtype) for spec in family.actions}
-            for _ in range(2):
-                pool.step(lanes, actions)
-            for camera in family.cameras:
-                pool.views(lanes, camera.name)
+            list(try_lane(family, Scene(assets)))
             _tried.add(kind)
     return family

@@ -19,8 +19,8 @@ import numpy as np
 
 from worldloom.kernels.guarded import TEXT_BYTES, make_guard
 from worldloom.kernels.mujoco_step import FAILED, WARNINGS, step_lanes
-from worldloom.kernels.tables import F64, I32, I64
-from worldloom.render.memory import MEMORY, NUMBERS, place_of
+from worldloom.kernels.tables import F64, I64
+from worldloom.render.memory import INTEGERS, MEMORY, NUMBERS, place_of
 from worldloom.worlds.family import State
 from worldloom.worlds.mujoco.changes import Changes
 from worldloom.worlds.mujoco.places import CTRL, FIELDS, places_of
@@ -41,7 +41,6 @@ _WORDS = (
     *("near singular inertia", "too many contacts", "too many constraints"),
     *("bad positions", "bad velocities", "bad accelerations", "bad controls"),
 )
-_COUNTS: I32 = MEMORY.view(np.int32)
 _WORTH_A_THREAD_S = 1e-4
 """Work for which another thread is woken: that alone takes some 50 µs."""
 _PARTS_PER_WORKER = 8
@@ -126,7 +125,7 @@ class Stepper:
                 texts.ctypes.data,
                 MEMORY,
                 NUMBERS,
-                _COUNTS,
+                INTEGERS,
                 alarms,
             )
 
