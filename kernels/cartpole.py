@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.chance import uniform
+from worldloom.kernels.chance import scalar_uniform
 from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.tables import F32, F64, I64
 
@@ -106,8 +106,8 @@ def start_cartpole(lanes: I64, seeds: NDArray[np.uint64], motion: F64, aim: F64)
     """Near rest, hanging down near the middle of the rail: how near, each lane's seed says."""
     for i in range(len(lanes)):
         lane = lanes[i]
-        motion[lane, 0] = START_X_M * (2.0 * uniform(seeds[i], 0) - 1.0)
-        motion[lane, 1] = math.pi + START_ANGLE * (2.0 * uniform(seeds[i], 1) - 1.0)
-        motion[lane, 2] = START_SPEED * (2.0 * uniform(seeds[i], 2) - 1.0)
-        motion[lane, 3] = START_SPEED * (2.0 * uniform(seeds[i], 3) - 1.0)
+        motion[lane, 0] = START_X_M * (2.0 * scalar_uniform(seeds[i], 0) - 1.0)
+        motion[lane, 1] = math.pi + START_ANGLE * (2.0 * scalar_uniform(seeds[i], 1) - 1.0)
+        motion[lane, 2] = START_SPEED * (2.0 * scalar_uniform(seeds[i], 2) - 1.0)
+        motion[lane, 3] = START_SPEED * (2.0 * scalar_uniform(seeds[i], 3) - 1.0)
         aim[lane, 0], aim[lane, 1] = math.cos(motion[lane, 1]), math.sin(motion[lane, 1])

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.chance import integer
+from worldloom.kernels.chance import scalar_integer
 from worldloom.kernels.compiling import brief, inlined
 from worldloom.kernels.tables import F32, I32, I64
 
@@ -19,7 +19,7 @@ def start_catch(lanes: I64, seeds: NDArray[np.uint64], columns: int, ball: I32, 
     for k in range(lanes.size):
         lane = lanes[k]
         ball[lane, 0] = 0
-        ball[lane, 1] = integer(seeds[k], 0, columns)
+        ball[lane, 1] = scalar_integer(seeds[k], 0, columns)
         paddle[lane] = columns // 2
 
 

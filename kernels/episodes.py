@@ -7,7 +7,7 @@ more for each of some thirty operations, which is most of what a step of a few l
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.chance import mix
+from worldloom.kernels.chance import scalar_mix
 from worldloom.kernels.compiling import brief
 from worldloom.kernels.tables import F32, F64, I64, U8
 
@@ -49,7 +49,7 @@ def next_seeds(lanes: I64, lane_seed: NDArray[np.uint64], episode: I64, seeds: N
     for k in range(lanes.size):
         lane = lanes[k]
         episode[lane] += 1
-        seeds[k] = mix(lane_seed[lane], episode[lane])
+        seeds[k] = scalar_mix(lane_seed[lane], episode[lane])
 
 
 @brief

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.chance import integer, mix
+from worldloom.kernels.chance import scalar_integer, scalar_mix
 from worldloom.kernels.compiling import called, kernel
 from worldloom.kernels.tables import F64, I32, I64, U8
 
@@ -53,9 +53,9 @@ def begin_mazes(
     """
     for k in range(lanes.size):
         lane = lanes[k]
-        _carve(maze.walls, lane, mix(seeds[k], _CARVING), loops, scratch)
-        _place(maze, lane, mix(seeds[k], _PLACING), goal_colors, scratch)
-        maze.look[lane] = mix(lane_seeds[k], _LOOKS)
+        _carve(maze.walls, lane, scalar_mix(seeds[k], _CARVING), loops, scratch)
+        _place(maze, lane, scalar_mix(seeds[k], _PLACING), goal_colors, scratch)
+        maze.look[lane] = scalar_mix(lane_seeds[k], _LOOKS)
         maze.dressed[lane] = 0
 
 
@@ -67,7 +67,7 @@ def _carve(walls: U8, lane: int, seed: np.uint64, loops: int, stack: I32) -> Non
     walls[lane, :, :] = WALL
     draws = 1
     depth = 0
-    stack[0] = integer(seed, 0, cells * cells)
+    stack[0] = scalar_integer(seed, 0, cells * cells)
     walls[lane, 2 * (stack[0] // cells) + 1, 2 * (stack[0] % cells) + 1] = OPEN
     while depth >= 0:
         y, x = 2 * (stack[depth] // cells) + 1, 2 * (stack[depth] % cells) + 1
@@ -78,7 +78,7 @@ def _carve(walls: U8, lane: int, seed: np.uint64, loops: int, stack: I32) -> Non
         if ways == 0:
             depth -= 1
             continue
-        chosen = integer(seed, draws, ways)
+        chosen = scalar_integer(seed, draws, ways)
         draws += 1
         for way in range(4):
             to_x, to_y = x + 2 * _east(way), y + 2 * _north(way)
@@ -92,7 +92,7 @@ def _carve(walls: U8, lane: int, seed: np.uint64, loops: int, stack: I32) -> Non
                 chosen -= 1
     passages = 2 * cells * (cells - 1)
     for _ in range(loops):
-        passage = integer(seed, draws, passages)
+        passage = scalar_integer(seed, draws, passages)
         draws += 1
         y, x = _passage(passage, cells)
         while walls[lane, y, x] == OPEN:
@@ -116,7 +116,7 @@ def _place(maze: MazeTable, lane: int, seed: np.uint64, goal_colors: int, spots:
     draws = 0
     for thing in range(agents + goals):
         # The first `taken` entries are used up. A block of four nests is used up when the fourth is.
-        chosen = taken + integer(seed, draws, blocks - taken)
+        chosen = taken + scalar_integer(seed, draws, blocks - taken)
         block = spots[chosen] % (size * size)
         nest = spots[chosen] // (size * size)
         spots[chosen] += size * size
@@ -129,7 +129,7 @@ def _place(maze: MazeTable, lane: int, seed: np.uint64, goal_colors: int, spots:
             y += _NEST if nest == 0 or nest == 2 else -_NEST
         if thing < agents:
             maze.position[lane, thing, 0], maze.position[lane, thing, 1] = x, y
-            turn = integer(seed, draws + 1, 4)
+            turn = scalar_integer(seed, draws + 1, 4)
             while walls[lane, block // size + _north(turn), block % size + _east(turn)] == WALL:
                 turn = (turn + 1) % 4
             maze.heading[lane, thing] = 0.5 * np.pi * turn
@@ -139,7 +139,7 @@ def _place(maze: MazeTable, lane: int, seed: np.uint64, goal_colors: int, spots:
             maze.goal_position[lane, goal, 0], maze.goal_position[lane, goal, 1] = x, y
             maze.goal_taken[lane, goal] = 0
         draws += 2
-    first = integer(seed, draws, goal_colors)
+    first = scalar_integer(seed, draws, goal_colors)
     for goal in range(goals):
         maze.goal_color[lane, goal] = (first + goal) % goal_colors
     maze.goals_left[lane] = goals

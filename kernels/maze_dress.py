@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.chance import integer, uniform
+from worldloom.kernels.chance import scalar_integer, scalar_uniform
 from worldloom.kernels.compiling import brief, called, inlined, kernel
 from worldloom.kernels.maze import MazeTable
 from worldloom.kernels.maze_step import RADIUS
@@ -90,7 +90,7 @@ def place_eyes(lanes: I64, agent: int, position: F64, facing: F64, camera: F32) 
 @called
 def _light(looks: MazeLooks, seed: np.uint64, random_lighting: bool, table: LaneTable, lane: int) -> None:
     """The sun, the sky and the fog of a lane."""
-    choice = integer(seed, 0, len(looks.lights))
+    choice = scalar_integer(seed, 0, len(looks.lights))
     light = looks.lights[choice]
     table.fog_range[lane, 0], table.fog_range[lane, 1] = 5.0, 36.0
     for c in range(3):
@@ -101,12 +101,12 @@ def _light(looks: MazeLooks, seed: np.uint64, random_lighting: bool, table: Lane
         table.sky_horizon[lane, c] = table.fog_color[lane, c] = light[4, c]
         table.sky_zenith[lane, c] = light[5, c]
     if random_lighting:
-        bearing = 2.0 * np.pi * uniform(seed, 1)
-        strength = np.float32(0.85 + 0.3 * uniform(seed, 2))
+        bearing = 2.0 * np.pi * scalar_uniform(seed, 1)
+        strength = np.float32(0.85 + 0.3 * scalar_uniform(seed, 2))
         table.light_direction[lane, 0] = np.cos(bearing)
         table.light_direction[lane, 1] = np.sin(bearing)
-        table.light_direction[lane, 2] = -(0.7 + 0.8 * uniform(seed, 3))
-        table.fog_range[lane, 1] = 14.0 + 26.0 * uniform(seed, 4)
+        table.light_direction[lane, 2] = -(0.7 + 0.8 * scalar_uniform(seed, 3))
+        table.fog_range[lane, 1] = 14.0 + 26.0 * scalar_uniform(seed, 4)
         for c in range(3):
             table.light_color[lane, c] *= strength
 
@@ -115,8 +115,8 @@ def _light(looks: MazeLooks, seed: np.uint64, random_lighting: bool, table: Lane
 def _build(maze: MazeTable, lane: int, looks: MazeLooks, instances: InstanceTable, first: int) -> int:
     """Floor and walls, from row `first` on; the row after them."""
     seed, size = maze.look[lane], maze.walls.shape[1]
-    wall_texture = looks.wall_textures[integer(seed, 8, len(looks.wall_textures))]
-    wall = integer(seed, 9, len(looks.wall_colors))
+    wall_texture = looks.wall_textures[scalar_integer(seed, 8, len(looks.wall_textures))]
+    wall = scalar_integer(seed, 9, len(looks.wall_colors))
     floor_texture, floor = _floor_of(looks, seed)
     row = first
     _put_level(instances, row, looks.face, 0.0, 0.0, size, size, 0.0)
@@ -134,7 +134,7 @@ def _build(maze: MazeTable, lane: int, looks: MazeLooks, instances: InstanceTabl
 @inlined
 def _floor_of(looks: MazeLooks, seed: np.uint64) -> tuple[int, int]:
     """Which of the textures and of the colours a floor has."""
-    return integer(seed, 10, len(looks.floor_textures)), integer(seed, 11, len(looks.floor_colors))
+    return scalar_integer(seed, 10, len(looks.floor_textures)), scalar_integer(seed, 11, len(looks.floor_colors))
 
 
 @inlined

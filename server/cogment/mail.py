@@ -18,7 +18,7 @@ class Mail:
     def __init__(self, actors: int, keeps_copies: bool) -> None:
         self._actors = actors
         self._waiting: dict[int, list[Message]] = {}
-        self._size_bytes = 0
+        self._message_bytes = 0
         self._copies: dict[int, list[Message]] | None = {} if keeps_copies else None
         """All that was posted in this tick, for the datalog."""
 
@@ -35,7 +35,7 @@ class Mail:
                     f"a message to receiver_id {message.receiver_id}: expected an actor of the trial, 0 to "
                     f"{self._actors - 1}, or -1 for the environment"
                 )
-        if self._size_bytes + _size_bytes(messages) > _MOST_BYTES:
+        if self._message_bytes + _message_bytes(messages) > _MOST_BYTES:
             raise ResourceExhausted(
                 f"messages of more than {_MOST_BYTES} bytes would wait: expected no more; send less, or let the trial "
                 "move on first"
@@ -43,7 +43,7 @@ class Mail:
 
     def post(self, messages: Sequence[Message], sender_id: int | None = None) -> None:
         """Take what was checked, from whom it says or from one who is known."""
-        self._size_bytes += _size_bytes(messages)
+        self._message_bytes += _message_bytes(messages)
         for given in messages:
             message = Message()
             message.CopyFrom(given)
@@ -56,7 +56,7 @@ class Mail:
     def collect(self, receiver_id: int) -> list[Message]:
         """What waits for a receiver, in the order in which it came."""
         messages = self._waiting.pop(receiver_id, [])
-        self._size_bytes -= _size_bytes(messages)
+        self._message_bytes -= _message_bytes(messages)
         return messages
 
     def take_copies(self) -> list[MessageCollection]:
@@ -68,5 +68,5 @@ class Mail:
         return [MessageCollection(messages=copies.get(receiver, ())) for receiver in receivers]
 
 
-def _size_bytes(messages: Sequence[Message]) -> int:
+def _message_bytes(messages: Sequence[Message]) -> int:
     return sum(len(one.payload.value) + _BESIDES_BYTES for one in messages)

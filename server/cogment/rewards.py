@@ -23,7 +23,7 @@ class Ledger:
         self._actors = actors
         self._open: dict[int, list[list[Feedback]]] = {0: self._blank()}
         self._late = self._blank()
-        self._size_bytes = 0
+        self._feedback_bytes = 0
 
     @property
     def open_ticks(self) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ class Ledger:
                 raise InvalidArgument(
                     f"feedback of value {feedback.value} and confidence {feedback.confidence}: expected finite numbers"
                 )
-        if self._size_bytes + _size_bytes(feedbacks) > _MOST_BYTES:
+        if self._feedback_bytes + _feedback_bytes(feedbacks) > _MOST_BYTES:
             raise ResourceExhausted(
                 f"feedback of more than {_MOST_BYTES} bytes in a tick: expected no more; send less, or let the trial "
                 "move on first"
@@ -53,7 +53,7 @@ class Ledger:
 
     def take(self, feedbacks: Sequence[Feedback]) -> None:
         """Take what was checked."""
-        self._size_bytes += _size_bytes(feedbacks)
+        self._feedback_bytes += _feedback_bytes(feedbacks)
         for given in feedbacks:
             feedback = Feedback()
             feedback.CopyFrom(given)
@@ -69,13 +69,13 @@ class Ledger:
     def settle(self, tick: int) -> list[Reward]:
         """The rewards of a tick, one for each actor. What is said of it from now on is late."""
         given = self._open.pop(tick)
-        self._size_bytes -= sum(map(_size_bytes, given))
+        self._feedback_bytes -= sum(map(_feedback_bytes, given))
         return [reward_of(feedbacks) for feedbacks in given]
 
     def take_late(self) -> list[list[Feedback]]:
         """Late feedback for each actor, which nobody but the datalog is told."""
         late, self._late = self._late, self._blank()
-        self._size_bytes -= sum(map(_size_bytes, late))
+        self._feedback_bytes -= sum(map(_feedback_bytes, late))
         return late
 
     def _blank(self) -> list[list[Feedback]]:
@@ -92,5 +92,5 @@ def reward_of(feedbacks: Sequence[Feedback]) -> Reward:
     return Reward(value=value, confidence=weight / len(counted), feedbacks=feedbacks)
 
 
-def _size_bytes(feedbacks: Sequence[Feedback]) -> int:
+def _feedback_bytes(feedbacks: Sequence[Feedback]) -> int:
     return sum(len(one.content) + _BESIDES_BYTES for one in feedbacks)
