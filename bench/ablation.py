@@ -21,9 +21,19 @@ from typing import Any, Literal
 import numpy as np
 
 from worldloom.bench.load import connect, naive_process, objects_process, open_worlds, worldloom_process
-from worldloom.bench.machine import circumstances, graphics, take_cores
-from worldloom.bench.page import ratio, table, write_page
-from worldloom.bench.rounds import Play, add_options, at_least_one, medians, play_in_turn
+from worldloom.bench.measuring import (
+    Play,
+    add_options,
+    at_least_one,
+    circumstances,
+    graphics,
+    medians,
+    play_in_turn,
+    ratio,
+    table,
+    take_cores,
+    write_page,
+)
 from worldloom.client import VectorEnv
 
 FAMILIES = ("maze", "catch", "cartpole")

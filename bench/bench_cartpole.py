@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from worldloom.bench.reporting import Report
+from worldloom.bench.measuring import Report
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.worlds.cartpole import Cartpole
-from worldloom.worlds.catch import Catch
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.cartpole.family import Cartpole
+from worldloom.worlds.catch.family import Catch
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.random import lane_seeds
 
 LANES = 4096
 STEPS = 64

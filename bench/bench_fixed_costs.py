@@ -5,21 +5,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worldloom.bench.reporting import Report
-from worldloom.kernels.backdrop import make_backdrops
-from worldloom.kernels.paint import paint_views
-from worldloom.kernels.scratch import make_scratch
+from worldloom.bench.measuring import Report
+from worldloom.kernels.raster.backdrop import make_backdrops
+from worldloom.kernels.raster.scratch import make_scratch
+from worldloom.kernels.raster.views import paint_views
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.worlds.cartpole import Cartpole
-from worldloom.worlds.catch import Catch
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.cartpole.family import Cartpole
+from worldloom.worlds.catch.family import Catch
 from worldloom.worlds.family import Family
-from worldloom.worlds.maze import Maze
+from worldloom.worlds.maze.family import Maze
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.random import lane_seeds
 
 TIMES = 200
 """Calls in a round: a single one is too short to be timed."""

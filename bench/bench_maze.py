@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worldloom.bench.reporting import Report
+from worldloom.bench.measuring import Report
 from worldloom.kernels.tables import I64
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.worlds.chance import lane_seeds, mix
-from worldloom.worlds.maze import Maze
+from worldloom.worlds.maze.family import Maze
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.random import lane_seeds, mix
 
 LANES = 4096
 STEPS = 20

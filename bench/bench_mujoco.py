@@ -15,11 +15,11 @@ import pytest
 
 from worldloom.bench.bench_tiers import Player
 from worldloom.bench.load import worldloom_process
+from worldloom.bench.measuring import Report
 from worldloom.bench.peers.worker import Worker
-from worldloom.bench.reporting import Report
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.mujoco.dmc import Dmc
+from worldloom.worlds.mujoco.dm_control.family import Dmc
 from worldloom.worlds.pool import Pool
 
 TASKS = ["cartpole swingup", "walker walk", "humanoid walk"]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from worldloom.bench.reporting import Report
+from worldloom.bench.measuring import Report
 from worldloom.bench.workloads import block_yard
+from worldloom.kernels.pixel_formats import unpack
 from worldloom.kernels.tables import DEPTH, GRAY, RGB, SEGMENTATION
-from worldloom.kernels.unpack import unpack
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worldloom.bench.reporting import Report
+from worldloom.bench.measuring import Report
 from worldloom.bench.workloads import block_yard
 from worldloom.render.arena import lay_out, make_arena
 from worldloom.render.renderer import Renderer

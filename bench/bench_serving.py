@@ -19,7 +19,7 @@ from worldloom.bench.load import (
     open_worlds,
     worldloom_process,
 )
-from worldloom.bench.reporting import Report
+from worldloom.bench.measuring import Report
 
 ROUNDS = 7
 ROUND_S = 0.6

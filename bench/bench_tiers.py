@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 
 from worldloom.bench.load import worldloom_process
-from worldloom.bench.reporting import Report
+from worldloom.bench.measuring import Report
 from worldloom.client import VectorEnv
 from worldloom.render.arena import make_arena
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.engine import plan as planning
+from worldloom.server.config import Limits
+from worldloom.server.dm_env_rpc.step_layout import step_layout
+from worldloom.server.engine import batch as planning
+from worldloom.server.engine.batch import fill
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.fill import fill
 from worldloom.server.engine.world import Step
-from worldloom.server.env_rpc.templates import step_layout
-from worldloom.server.limits import Limits
 
 FAMILIES = ["cartpole", "catch", "maze"]
 TIERS = ["local", "shm", "unix", "tcp"]

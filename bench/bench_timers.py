@@ -5,14 +5,13 @@ from time import perf_counter
 
 import pytest
 
-from worldloom.bench.reporting import Report
+from worldloom.bench.measuring import Report
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.engine.counters import Counters
+from worldloom.server.config import Limits
+from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.stopwatch import NoStopwatch, Stopwatch
+from worldloom.server.engine.timing import Counters, NoStopwatch, Stopwatch
 from worldloom.server.engine.world import Agent, Step
-from worldloom.server.env_rpc.templates import step_layout
-from worldloom.server.limits import Limits
 
 ROUNDS = 301
 TICK = ("decode", "simulate", "plan", "draw", "fill", "send")

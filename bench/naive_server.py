@@ -21,20 +21,20 @@ import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, tensor_utils
 
+from worldloom.protos.errors import FailedPrecondition, InvalidArgument, Refusal, Unimplemented
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
+from worldloom.server.config import Limits
+from worldloom.server.dm_env_rpc.specs import offer_specs
+from worldloom.server.dm_env_rpc.step_layout import step_layout
+from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from
 from worldloom.server.engine.joining import take_joining
-from worldloom.server.engine.offer import Observation, Offer, Wardrobe
+from worldloom.server.engine.observations import Observation, Offer, Wardrobe
 from worldloom.server.engine.world import idle_action
-from worldloom.server.env_rpc.specs import offer_specs
-from worldloom.server.env_rpc.templates import step_layout
-from worldloom.server.env_rpc.tensors import ActionReader, settings_from
-from worldloom.server.errors import FailedPrecondition, InvalidArgument, Refusal, Unimplemented
-from worldloom.server.limits import Limits
 from worldloom.worlds.pool import RUNNING, Pool
 from worldloom.worlds.registry import FamilyError, find_family
 from worldloom.worlds.settings import SettingError

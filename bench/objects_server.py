@@ -14,12 +14,12 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 
 from worldloom.server import cli
+from worldloom.server import run as running
+from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.layout import Layout, Place
-from worldloom.server.engine.offer import Observation
+from worldloom.server.engine.observations import Observation
+from worldloom.server.engine.replies import Layout, Place
 from worldloom.server.engine.world import Step
-from worldloom.server.env_rpc.session import Session
-from worldloom.server.serving import running
 
 
 def arrays_one_after_the_other(observations: tuple[Observation, ...]) -> Layout:

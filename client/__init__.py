@@ -6,7 +6,7 @@ It may use `worldloom.protos` and, to run a server in its own process, `worldloo
 renderers or kernels.
 """
 
-from worldloom.client.dm_environment import make_dm_env
+from worldloom.client.dm_env import make_dm_env
 from worldloom.client.errors import (
     BadAction,
     BadReply,

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import grpc
 
 from worldloom.client.errors import CannotConnect, ClientError, LostConnection, ServerError
-from worldloom.server.errors import Refusal
-from worldloom.server.serving.addresses import Address, TcpAddress, UnixAddress, parse_address
+from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_address
+from worldloom.protos.errors import Refusal
 
 LOCAL = "local"
 MOST_REPLY_BYTES = 2**31 - 1
@@ -76,7 +76,7 @@ class LocalLink:
 
     def __init__(self, renderer: str) -> None:
         # Imported here: clients of servers elsewhere need neither kernels nor a renderer.
-        from worldloom.server.env_rpc.in_process import InProcess
+        from worldloom.server.transports.in_process import InProcess
 
         self._server: InProcess | None = InProcess(renderer)
         self._requests: deque[bytes] = deque()

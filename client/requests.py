@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
-from worldloom.client.varints import write_varints
-from worldloom.server.env_rpc.fields import field, varint, varint_tag
+from worldloom.protos.wire import field, varint, varint_tag, write_varints
 
 _STEP = 3
 _ACTIONS, _REQUESTED = 1, 2

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from worldloom.client.errors import BadReply, NoSharedMemory, ServerError
 from worldloom.client.links import LOCAL, MOST_REPLY_BYTES, Access, is_on_this_machine, open_link
+from worldloom.client.replies import Arrays, StepReader
 from worldloom.client.requests import StepWriter, ask_for, write_step
-from worldloom.client.shared import SharedPictures
+from worldloom.client.shared_memory import SharedPictures
 from worldloom.client.specs import Spec, read_specs
-from worldloom.client.wire import Arrays, StepReader
 from worldloom.client.world import World
 
 Transport: TypeAlias = Literal["auto", "grpc", "shm"]

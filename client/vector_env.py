@@ -1,5 +1,9 @@
-"""Many worlds as one Gymnasium vector environment."""
+"""Many small pictures as one.
 
+Many worlds as one Gymnasium vector environment.
+"""
+
+import math
 import operator
 import os
 import time
@@ -14,13 +18,24 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-from worldloom.client import spaces
+from worldloom.client import specs as spaces
 from worldloom.client.errors import CannotConnect, ClientError
 from worldloom.client.links import Access
 from worldloom.client.specs import describe
 from worldloom.client.stream import Stream, Transport, outcome
-from worldloom.client.tiles import tile
 from worldloom.client.world import refuse_settings
+
+
+def tile(pictures: np.ndarray) -> np.ndarray:
+    """Pictures [n, height, width, 3] in rows, as near to a square as it goes; what is left over is black."""
+    count, height, width, channels = pictures.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    sheet = np.zeros((rows * columns, height, width, channels), pictures.dtype)
+    sheet[:count] = pictures
+    by_rows = sheet.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
+    return by_rows.reshape(rows * height, columns * width, channels)
+
 
 _RETRY_EVERY_S = 0.1
 

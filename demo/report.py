@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from worldloom.demo.counters import Reading
+from worldloom.demo.clients import Reading
 
 
 @dataclass(frozen=True)

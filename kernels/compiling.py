@@ -1,11 +1,15 @@
 """How kernels are compiled: one decorator with the options, one cache on disk, one place that tells people to wait.
 
-numba's own cache notices a change in a kernel's file but not in the files it calls into, so ours is kept in a folder
-named after the content of this whole room, the versions and the processor: any change starts a fresh one.
+numba's own cache notices a change in a kernel's file, but not in the files that it calls into. So the kernels of each
+module are kept in a folder named after the content of that module and of those that it takes kernels and constants
+from, wherever they lie: a change to one of them starts a fresh folder, and no other change does.
 """
 
+import functools
 import hashlib
+import importlib.util
 import os
+import re
 import sys
 import tempfile
 import time
@@ -25,17 +29,48 @@ _OPTIONS: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"
 """No memory management (kernels allocate nothing, and counting references to arrays at every call took 40 % of the
 time), no GIL, no exceptions for divisions by zero, and of fast-math only what keeps NaN and infinity honest."""
 
+_COMPILER = (numba.__version__, llvm.llvm_version_info, sys.version_info[:3], llvm.get_host_cpu_name())
+_PACKAGE = __name__.rpartition(".")[0] + "."
+_IMPORT = re.compile(r"^from (worldloom\.[\w.]+) import ", re.MULTILINE)
+
 _functions: set[str] = set()
 """Every function that one of the decorators below was put on."""
 
 
-def _fingerprint() -> str:
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    versions = (numba.__version__, llvm.llvm_version_info, sys.version_info[:3], llvm.get_host_cpu_name())
-    digest.update(repr(versions).encode())
+def holds_kernels(source: str) -> bool:
+    """Tell from its source whether a module defines kernels: it then imports a decorator of this module."""
+    return "from worldloom.kernels.compiling import" in source
+
+
+@functools.cache
+def fingerprint(module: str) -> str:
+    """Hash all that the machine code of a module's kernels depends on.
+
+    That is its source, the sources of the modules with kernels or constants for kernels that it imports, directly or
+    not, the versions of the compiler, and the processor.
+    """
+    digest = hashlib.sha256(repr(_COMPILER).encode())
+    for name in sorted(kernel_modules(module)):
+        digest.update(name.encode() + b"\0" + _source(name).encode())
     return digest.hexdigest()[:16]
+
+
+def kernel_modules(module: str) -> set[str]:
+    """Return a module and those that it imports, directly or not, that hold kernels or are part of this package."""
+    found, waiting = set(), [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            imported = {match[1] for match in _IMPORT.finditer(_source(name))}
+            waiting += [other for other in imported if other.startswith(_PACKAGE) or holds_kernels(_source(other))]
+    return found
+
+
+@functools.cache
+def _source(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    return "" if spec is None or spec.origin is None else Path(spec.origin).read_text()
 
 
 def _writable(folder: Path) -> bool:
@@ -50,10 +85,10 @@ def _writable(folder: Path) -> bool:
 def _cache_folder() -> Path:
     chosen = os.environ.get("WORLDLOOM_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = (Path(chosen) if chosen else Path(home) / "worldloom") / f"kernels-{_fingerprint()}"
+    folder = (Path(chosen) if chosen else Path(home) / "worldloom") / "kernels"
     if _writable(folder):
         return folder
-    fallback = Path(tempfile.gettempdir()) / f"worldloom-{os.getuid()}" / folder.name
+    fallback = Path(tempfile.gettempdir()) / f"worldloom-{os.getuid()}" / "kernels"
     warnings.warn(
         f"the kernel cache {folder} cannot be written; using {fallback} instead. "
         "Set WORLDLOOM_CACHE_DIR to a folder that can, to compile once only.",
@@ -93,7 +128,8 @@ def called(function: Function) -> Function:
 def _compiled(function: Function, **options: Any) -> Function:
     _functions.add(_name(function))
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(CACHE_FOLDER)
+    module = function.__module__
+    numba.config.CACHE_DIR = str(CACHE_FOLDER / f"{module.removeprefix('worldloom.')}-{fingerprint(module)}")
     try:
         compiled: Function = numba.njit(cache=True, **options)(function)
     finally:

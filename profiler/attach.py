@@ -12,13 +12,12 @@ from google.rpc import code_pb2
 
 from worldloom.client.errors import ClientError, ServerError
 from worldloom.client.links import LOCAL, Access, Link, open_link
-from worldloom.client.properties import read_answer, write_question
+from worldloom.client.world import read_answer, write_question
 from worldloom.kernels.tables import OUTPUTS
 from worldloom.profiler.findings import FORMAT
 from worldloom.profiler.measure import read_spans, read_ticks
 from worldloom.profiler.tables import in_table, short_time, stages_in_use
-from worldloom.server.engine.counters import STAGES
-from worldloom.server.engine.stopwatch import Span, Tick
+from worldloom.server.engine.timing import STAGES, Span, Tick
 
 _COUNTED = ("requests", "refusals", "ticks", "steps", "lane_steps", "draws", "views")
 _FRAMES = tuple(f"frames.{output}" for output in OUTPUTS)

@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from worldloom.profiler.cases import TRANSPORTS
-from worldloom.profiler.fit import Fit
-from worldloom.profiler.measure import Measured
+from worldloom.profiler.findings import Fit
+from worldloom.profiler.measure import TRANSPORTS, Measured
 from worldloom.profiler.pens import LINES, Panel, Pen
-from worldloom.server.engine.counters import STAGES
+from worldloom.server.engine.timing import STAGES
 
 WIDTH, HEIGHT = 360, 236
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 26, 42

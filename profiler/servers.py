@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from worldloom.profiler.cases import Case
+from worldloom.profiler.measure import Case
 
 START_TIMEOUT_S = 300.0
 """Kernels that were never compiled on this machine take most of a minute."""

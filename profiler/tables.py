@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from worldloom.profiler.findings import Findings
-from worldloom.profiler.fit import Fit
+from worldloom.profiler.findings import Findings, Fit
 from worldloom.profiler.measure import Measured
-from worldloom.server.engine.counters import STAGES
+from worldloom.server.engine.timing import STAGES
 
 _SHORT = {"simulate": "sim", "readback": "read", "unpack": "unpk"}
 """Stages whose names are longer than their numbers."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from worldloom.profiler.measure import Measured
-from worldloom.server.engine.stopwatch import Span, Tick
+from worldloom.server.engine.timing import Span, Tick
 
 CLIENT, ENGINE = 1, 2
 """Threads."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from worldloom.kernels.scratch import BLOCK
+from worldloom.kernels.raster.scratch import BLOCK
 from worldloom.kernels.tables import I32, NO_MESH, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worldloom.kernels.cameras import first_crooked
-from worldloom.kernels.frames import SKY_SIDES, is_sound
-from worldloom.kernels.scratch import MAX_WIDTH
+from worldloom.kernels.raster.scratch import MAX_WIDTH
 from worldloom.kernels.tables import I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
+from worldloom.kernels.views import SKY_SIDES, first_crooked, is_sound
 from worldloom.render.views import frame_bytes
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from worldloom.kernels.backdrop import MAX_PIXELS, SLOTS, make_backdrops
-from worldloom.kernels.frames import measure_views
-from worldloom.kernels.paint import paint_views
-from worldloom.kernels.scratch import make_scratch
+from worldloom.kernels.raster.backdrop import MAX_PIXELS, SLOTS, make_backdrops
+from worldloom.kernels.raster.scratch import make_scratch
+from worldloom.kernels.raster.views import paint_views
 from worldloom.kernels.tables import I64, U8, AssetTable, ViewTable
+from worldloom.kernels.views import measure_views
 from worldloom.render.check import check_draw
 from worldloom.render.renderer import Mark, compile_kernels, unmarked
 from worldloom.render.scene import Scene

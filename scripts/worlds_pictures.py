@@ -6,15 +6,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from worldloom.demo.film import LABEL_PALETTE, depth_colors, label_colors, tile
 from worldloom.kernels.tables import DEPTH, OUTPUTS, RGB, SEGMENTATION, U8, ViewTable
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.render.show import LABEL_PALETTE, depth_colors, label_colors, tile
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import LAST, Pool
+from worldloom.worlds.random import lane_seeds
 
 COLUMNS, SIZE, GAP = 6, 160, 4
 SHEET_SHAPE = (3 * (SIZE + GAP) + GAP, COLUMNS * (SIZE + GAP) + GAP, 3)

@@ -26,14 +26,16 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Command("worldloom.server.serve_command", "serve worlds to dm_env_rpc clients"),
-    "worlds": Command("worldloom.server.worlds_command", "list the families of worlds"),
-    "describe": Command("worldloom.server.describe_command", "say all about a family of worlds"),
+    "serve": Command("worldloom.server.commands.serve", "serve worlds to dm_env_rpc clients"),
+    "worlds": Command("worldloom.server.commands.worlds", "list the families of worlds"),
+    "describe": Command("worldloom.server.commands.describe", "say all about a family of worlds"),
     "demo": Command(
         "worldloom.demo.command", "run a server and clients of every family, measure them, and save pictures"
     ),
     "profile": Command("worldloom.profiler.command", "measure what pixels cost here, or what a running server does"),
-    "doctor": Command("worldloom.server.doctor", "say which renderer this machine gets, why, and what to install"),
+    "doctor": Command(
+        "worldloom.server.commands.doctor", "say which renderer this machine gets, why, and what to install"
+    ),
 }
 
 

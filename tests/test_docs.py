@@ -14,8 +14,8 @@ import pytest
 
 from tests.server.process import serving
 from worldloom.server import cli
-from worldloom.server.serving.config import OPTIONS
-from worldloom.server.serving.options import read_file
+from worldloom.server.config import OPTIONS
+from worldloom.server.options import read_file
 from worldloom.worlds import registry
 
 ROOT = Path(__file__).parents[1]

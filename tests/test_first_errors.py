@@ -20,7 +20,7 @@ from google.rpc import code_pb2
 
 from tests.server.process import WORLDLOOM, serving
 from worldloom.client import CannotConnect, NoSharedMemory, ServerError, VectorEnv, VersionMismatch, make_dm_env
-from worldloom.client.versions import own_version
+from worldloom.client.world import own_version
 
 WITHOUT_EGL = {"__EGL_VENDOR_LIBRARY_DIRS": "/nowhere", "__EGL_VENDOR_LIBRARY_FILENAMES": ""}
 """EGL with no driver to find; where there is no EGL at all it makes no difference."""

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worldloom.server.limits import Limits
-from worldloom.server.serving.config import ServeConfig, add_config_flags, read_config
-from worldloom.server.serving.options import options_of
+from worldloom.server.config import Limits, ServeConfig, add_config_flags, read_config
+from worldloom.server.options import options_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/operations.md").read_text()

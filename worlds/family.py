@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import Setting, SettingError, Value, take_settings
 
 Bound: TypeAlias = float | tuple[float, ...] | None

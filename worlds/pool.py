@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from worldloom.kernels import episodes
 from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
+from worldloom.worlds import episodes
 from worldloom.worlds.family import Family, State
 
 RUNNING, TERMINATED, INTERRUPTED = episodes.RUNNING, episodes.TERMINATED, episodes.INTERRUPTED

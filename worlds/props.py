@@ -3,6 +3,8 @@
 The rows of a lane are `Props` in the order they were added. They are written once (`furnish`), since a scene's lane is
 empty when a world gets it; the poses of what moves a family writes each time. Positions are computed with plain sums
 and products only: those round the same in any batch.
+
+Lanes whose rows are copied from a list of things once, and moved afterwards.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.props import any_bare
+from worldloom.kernels.compiling import brief
 from worldloom.kernels.tables import F32, I32, NO_MESH, NO_TEXTURE, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh, cylinder, disc, sphere
@@ -120,3 +122,12 @@ def take_texture(assets: AssetLibrary, name: str, paint: Callable[[int], U8]) ->
     except ValueError:
         assets.add_texture(name, paint(assets.texture_size))
     return name
+
+
+@brief
+def any_bare(scene_lanes: I32, first_row: I32, mesh: I32) -> bool:
+    """Whether the first row of any of these lanes is empty: then nothing has been put into that lane yet."""
+    bare = False
+    for k in range(scene_lanes.size):
+        bare |= mesh[first_row[scene_lanes[k]]] == NO_MESH
+    return bare

@@ -13,11 +13,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from worldloom.bench.machine import circumstances, take_cores
-from worldloom.bench.page import write_page
+from worldloom.bench.measuring import (
+    Play,
+    add_options,
+    at_least_one,
+    circumstances,
+    medians,
+    play_in_turn,
+    take_cores,
+    write_page,
+)
 from worldloom.bench.peers.contests import CONTESTS, OURS, Contest, report
 from worldloom.bench.peers.worker import PeerError, Worker
-from worldloom.bench.rounds import Play, add_options, at_least_one, medians, play_in_turn
 
 PYTHON = Path(".venv-peers/bin/python")
 _PACKAGES = ("worldloom", "numba")

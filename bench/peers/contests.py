@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from worldloom.bench.page import ratio, table
+from worldloom.bench.measuring import ratio, table
 
 OURS = "ours"
 

@@ -2,9 +2,13 @@
 
 A context can be current on one thread only, and moderngl does not say so when another thread calls: it crashes or draws
 nothing. So the thread that makes a context is remembered, and every entry compares.
+
+Shaders: files of `render/shaders`, with `#include "name"` replaced by that file.
 """
 
+import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import moderngl
@@ -74,3 +78,18 @@ def _why_no_context(device: int | None, error: Exception) -> str:
         f"cannot make {which}: {error}. {explain_missing()} Or take the cpu renderer (--renderer cpu): it needs none "
         "of that."
     )
+
+
+FOLDER = Path(__file__).parent.parent / "shaders"
+_INCLUDE = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
+
+
+def source(name: str) -> str:
+    """The text of a shader with everything it includes."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda match: source(match[1]), text)
+
+
+def compile_program(context: moderngl.Context, vertex: str, fragment: str) -> moderngl.Program:
+    """A program from two shader files."""
+    return context.program(vertex_shader=source(vertex), fragment_shader=source(fragment))

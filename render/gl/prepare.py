@@ -4,9 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.pack import INSTANCE_FLOATS, LAMP_FLOATS, LAYER_FLOATS, pack_instances, pack_lamps, pack_layers
+from worldloom.kernels.gl.records import (
+    INSTANCE_FLOATS,
+    LAMP_FLOATS,
+    LAYER_FLOATS,
+    pack_instances,
+    pack_lamps,
+    pack_layers,
+)
+from worldloom.kernels.gl.visible import COMMAND_WORDS, FACINGS, find_visible, sort_visible
 from worldloom.kernels.tables import I32, I64, AssetTable, InstanceTable, LaneTable, ViewTable
-from worldloom.kernels.visible import COMMAND_WORDS, FACINGS, find_visible, sort_visible
 from worldloom.render.gl import raw
 from worldloom.render.gl.buffers import MappedBuffer
 from worldloom.render.gl.raw import RawGL

@@ -8,13 +8,12 @@ import ctypes
 
 import numpy as np
 
+from worldloom.kernels.pixel_formats import unpack
 from worldloom.kernels.tables import I64, U8, ViewTable
-from worldloom.kernels.unpack import unpack
 from worldloom.render.gl import raw
 from worldloom.render.gl.buffers import MappedBuffer
-from worldloom.render.gl.pages import Page
 from worldloom.render.gl.raw import RawGL
-from worldloom.render.gl.targets import Target
+from worldloom.render.gl.targets import Page, Target
 from worldloom.render.renderer import Mark
 
 WAIT_S = 60.0

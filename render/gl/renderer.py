@@ -8,18 +8,16 @@ import ctypes
 from types import TracebackType
 from typing import Self
 
+from worldloom.kernels.gl.visible import BOTH_SIDES, COMMAND_WORDS, MIRRORED_FRONT_ONLY
 from worldloom.kernels.tables import I32, I64, U8, ViewTable
-from worldloom.kernels.visible import BOTH_SIDES, COMMAND_WORDS, MIRRORED_FRONT_ONLY
 from worldloom.render.check import check_draw
 from worldloom.render.devices import is_software
 from worldloom.render.gl import raw
-from worldloom.render.gl.context import GLContext
-from worldloom.render.gl.library import GpuLibrary
-from worldloom.render.gl.pages import Page, plan_pages
+from worldloom.render.gl.assets import GpuLibrary
+from worldloom.render.gl.context import GLContext, compile_program
 from worldloom.render.gl.prepare import PageBuffers, Preparer, Tables
-from worldloom.render.gl.programs import compile_program
 from worldloom.render.gl.readback import Readback
-from worldloom.render.gl.targets import Target, TargetCache
+from worldloom.render.gl.targets import Page, Target, TargetCache, plan_pages
 from worldloom.render.renderer import Mark, compile_kernels, unmarked
 from worldloom.render.scene import Scene
 

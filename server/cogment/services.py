@@ -6,11 +6,11 @@ from worldloom.protos.cogment.api import environment_pb2, orchestrator_pb2
 from worldloom.protos.cogment.api.environment_pb2_grpc import add_EnvironmentServicer_to_server
 from worldloom.protos.cogment.api.orchestrator_pb2_grpc import add_TrialServicer_to_server
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.server.cogment.engine_environment import EngineEnvironment
-from worldloom.server.cogment.environment_service import EnvironmentService
+from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
+from worldloom.server.cogment.environments.service import EnvironmentService
+from worldloom.server.cogment.orchestrator.service import TrialService
+from worldloom.server.cogment.orchestrator.trials import Trials
 from worldloom.server.cogment.settings import BUILT_IN, TrialSettings
-from worldloom.server.cogment.trial_service import TrialService
-from worldloom.server.cogment.trials import Trials
 from worldloom.server.engine.engine import Engine
 
 SERVICES: tuple[str, ...] = (

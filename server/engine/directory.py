@@ -7,15 +7,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from worldloom.protos.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
+from worldloom.server.config import Limits
 from worldloom.server.engine.joining import take_joining
 from worldloom.server.engine.loading import make_family
-from worldloom.server.engine.offer import Offer, Wardrobe
-from worldloom.server.engine.segment import Segment, segment_bytes
+from worldloom.server.engine.observations import Offer, Wardrobe
+from worldloom.server.engine.shared_memory import Segment, segment_bytes
 from worldloom.server.engine.world import Agent, World
-from worldloom.server.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
-from worldloom.server.limits import Limits
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra

@@ -11,20 +11,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from worldloom.protos.errors import Internal, NotFound, Refusal, Unavailable
 from worldloom.render.renderer import Renderer, compile_kernels
-from worldloom.server.engine.counters import Counters
+from worldloom.server.config import Limits
+from worldloom.server.engine.batch import Easel, fill, plan
 from worldloom.server.engine.directory import WAS_DESTROYED, Directory, Prepared
-from worldloom.server.engine.draw import Easel
-from worldloom.server.engine.fill import fill
-from worldloom.server.engine.loading import Loader
-from worldloom.server.engine.offer import LayOut, Wardrobe
-from worldloom.server.engine.plan import plan
+from worldloom.server.engine.loading import Loader, warm_up
+from worldloom.server.engine.observations import LayOut, Wardrobe
 from worldloom.server.engine.simulate import simulate
-from worldloom.server.engine.stopwatch import NoStopwatch, Stopwatch
-from worldloom.server.engine.warm_up import warm_up
+from worldloom.server.engine.timing import Counters, NoStopwatch, Stopwatch
 from worldloom.server.engine.world import AS_LAST, Agent, Step, World, WorldReset
-from worldloom.server.errors import Internal, NotFound, Refusal, Unavailable
-from worldloom.server.limits import Limits
 from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
 

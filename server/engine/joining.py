@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from worldloom.protos.errors import InvalidArgument, ResourceExhausted
 from worldloom.render.views import DEFAULT_SIZE
-from worldloom.server.errors import InvalidArgument, ResourceExhausted
-from worldloom.server.limits import Limits
+from worldloom.server.config import Limits
 from worldloom.worlds.settings import Setting, SettingError, take_settings
 
 _LONGEST_SIDE = 16_384

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from worldloom.protos.errors import Internal
 from worldloom.server.engine.world import AS_FIRST, AS_IT_IS, AS_LAST, Agent, Step, World
-from worldloom.server.errors import Internal
 from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 

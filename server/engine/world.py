@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worldloom.kernels.tables import I64
-from worldloom.server.errors import Refusal
+from worldloom.protos.errors import Refusal
 from worldloom.worlds.family import Spec
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 
 if TYPE_CHECKING:
-    from worldloom.server.engine.offer import Offer, Wanted
-    from worldloom.server.engine.segment import Segment
+    from worldloom.server.engine.observations import Offer, Wanted
+    from worldloom.server.engine.shared_memory import Segment
 
 AS_IT_IS, AS_FIRST, AS_LAST = 0, 1, 2
 """What reward, discount and step_type of a reply say: what the episode says; or that a sequence begins, or is cut, for

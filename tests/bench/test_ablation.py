@@ -9,7 +9,7 @@ import pytest
 
 from worldloom.bench import ablation
 from worldloom.bench.ablation import ASIDE, LADDER, Load
-from worldloom.bench.page import BEGIN, END
+from worldloom.bench.measuring import BEGIN, END
 
 NAMES = [rung.name for rung in (*LADDER, *ASIDE)]
 

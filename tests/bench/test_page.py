@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.bench import machine
-from worldloom.bench.page import BEGIN, END, put_between, ratio, table, write_page
-from worldloom.bench.rounds import above_zero, at_least_one, medians, play_in_turn
+from worldloom.bench import measuring as machine
+from worldloom.bench.measuring import (
+    BEGIN,
+    END,
+    above_zero,
+    at_least_one,
+    medians,
+    play_in_turn,
+    put_between,
+    ratio,
+    table,
+    write_page,
+)
 from worldloom.profiler.findings import processor
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.bench.page import BEGIN, END
+from worldloom.bench.measuring import BEGIN, END
 from worldloom.bench.peers import __main__ as command
 from worldloom.bench.peers import pace
 from worldloom.bench.peers.contests import CONTESTS, OURS, report

@@ -26,7 +26,7 @@ from worldloom.client import (
     VectorEnv,
     make_dm_env,
 )
-from worldloom.client.shared import SharedPictures
+from worldloom.client.shared_memory import SharedPictures
 
 CERTS = Path(__file__).parents[1] / "server" / "serving" / "certs"
 CA, CERT, KEY = CERTS / "ca.pem", CERTS / "client.pem", CERTS / "client-key.pem"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.client.served import Served
 from worldloom.client import VectorEnv
-from worldloom.worlds.mujoco.suite import suite
+from worldloom.worlds.mujoco.dm_control.suite import suite
 
 LANES, SEED, STEPS = 3, 5, 25
 SETTINGS = {"domain": "reacher", "task": "hard", "time_limit": 0.2}

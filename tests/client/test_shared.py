@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from worldloom.client.errors import BadReply
-from worldloom.client.shared import SharedPictures
+from worldloom.client.shared_memory import SharedPictures
 from worldloom.client.specs import Spec
 
 TOKEN = "5ca1ab1e"

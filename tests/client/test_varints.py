@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from worldloom.client.varints import read_varints, write_varints
 from worldloom.kernels import wire as kernel_wire
 from worldloom.kernels.wire import VARINT_BYTES
-from worldloom.server.env_rpc.fields import varint
+from worldloom.protos.wire import read_varints, varint, write_varints
 
 DTYPES = ["int32", "int64", "uint32", "uint64"]
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from worldloom.client import wire
+from worldloom.client import replies as wire
 from worldloom.client.errors import BadReply, ServerError
+from worldloom.client.replies import StepReader
 from worldloom.client.specs import Spec
-from worldloom.client.wire import StepReader
-from worldloom.server.env_rpc.fields import varint
+from worldloom.protos.wire import varint
 
 DTYPES = ["float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64", "bool"]
 ARRAYS = st.sampled_from(DTYPES).flatmap(

@@ -15,7 +15,8 @@ import pytest
 
 from tests.pictures import read_gif, read_png
 from tests.server.process import WORLDLOOM
-from worldloom.demo import film, showing
+from worldloom.demo import command as showing
+from worldloom.demo import film
 from worldloom.server import cli
 
 QUICK = ("--seconds", "0.2", "--lanes", "6", "--streams", "1", "--size", "16", "--frames", "3")

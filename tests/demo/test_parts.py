@@ -8,10 +8,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from worldloom.demo.counters import Reading
-from worldloom.demo.film import CASTS, FILM_COLUMNS, FILM_ROWS, SHEET_COLUMNS, SHEET_ROWS, Spot, place_spots
+from worldloom.demo.clients import Reading
+from worldloom.demo.film import (
+    CASTS,
+    FILM_COLUMNS,
+    FILM_ROWS,
+    SHEET_COLUMNS,
+    SHEET_ROWS,
+    CatchPilot,
+    MazePilot,
+    Spot,
+    place_spots,
+)
 from worldloom.demo.own_server import Compiling
-from worldloom.demo.pilots import CatchPilot, MazePilot
 from worldloom.demo.progress import progress
 from worldloom.demo.report import Figures, report
 

@@ -13,7 +13,7 @@ from worldloom.kernels import compiling
 FIRST_FRAME = """
 import numpy as np
 from worldloom.kernels.compiling import announce_compiling
-from worldloom.kernels.props import any_bare
+from worldloom.worlds.props import any_bare
 from worldloom.render.cpu import CPURenderer
 CPURenderer().close()
 with announce_compiling():

@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.kernels.cartpole_dress import PIVOT_Y_M, PIVOT_Z_M, POLE_WIDE_M, SUN_AT, dress_cartpoles
-from worldloom.kernels.catch import dress_catch
-from worldloom.kernels.maze_dress import EYE_HEIGHT, place_eyes
-from worldloom.kernels.props import any_bare
 from worldloom.kernels.tables import NO_MESH
+from worldloom.worlds.cartpole.kernels import PIVOT_Y_M, PIVOT_Z_M, POLE_WIDE_M, SUN_AT, dress_cartpoles
+from worldloom.worlds.catch.kernels import dress_catch
+from worldloom.worlds.maze.scene import EYE_HEIGHT, place_eyes
+from worldloom.worlds.props import any_bare
 
 CAPACITY, ROWS = 9, 7
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.kernels.episodes import (
+from worldloom.worlds.episodes import (
     FIRST,
     INTERRUPTED,
     LAST,
@@ -17,7 +17,7 @@ from worldloom.kernels.episodes import (
     note_first,
     note_step,
 )
-from worldloom.worlds.chance import mix
+from worldloom.worlds.random import mix
 
 CAPACITY = 12
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worldloom.kernels.frames import is_sound, measure_views, place_frames
-from worldloom.kernels.scratch import BLOCK
+from worldloom.kernels.raster.scratch import BLOCK
 from worldloom.kernels.tables import I64, MAX_LAMPS, OUTPUT_BYTES, U8, ViewTable
+from worldloom.kernels.views import is_sound, measure_views, place_frames
+from worldloom.render.arena import MEMORY, place_of
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import _find_fault, _is_sound
-from worldloom.render.memory import MEMORY, place_of
 from worldloom.render.scene import Scene
 from worldloom.render.views import frame_bytes, look_at, make_views
 

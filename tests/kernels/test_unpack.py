@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worldloom.kernels.pixel_formats import unpack
 from worldloom.kernels.tables import DEPTH, I64, OUTPUT_BYTES, U8, ViewTable
-from worldloom.kernels.unpack import unpack
 from worldloom.render.views import frame_bytes, make_views
 
 CANARY = 0xA5

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.reference import detail
+from worldloom.kernels.gl.visible import COMMAND_WORDS, FACINGS, find_visible, sort_visible
 from worldloom.kernels.tables import AssetTable, ViewTable
-from worldloom.kernels.visible import COMMAND_WORDS, FACINGS, find_visible, sort_visible
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at, make_views

@@ -2,11 +2,9 @@
 
 from hypothesis import strategies as st
 
-from worldloom.profiler.cases import TRANSPORTS, Case
 from worldloom.profiler.findings import Findings
-from worldloom.profiler.measure import Measured
-from worldloom.server.engine.counters import STAGES
-from worldloom.server.engine.stopwatch import Span, Tick
+from worldloom.profiler.measure import TRANSPORTS, Case, Measured
+from worldloom.server.engine.timing import STAGES, Span, Tick
 
 TICKED = STAGES[1:]
 

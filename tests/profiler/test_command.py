@@ -14,11 +14,10 @@ from tests.pictures import read_png
 from tests.profiler.test_written import check_trace
 from tests.server.process import WORLDLOOM
 from worldloom.profiler import command
-from worldloom.profiler.cases import make_cases
-from worldloom.profiler.measure import measure
+from worldloom.profiler.measure import make_cases, measure
 from worldloom.profiler.servers import Servers
 from worldloom.server import cli
-from worldloom.server.engine.counters import STAGES
+from worldloom.server.engine.timing import STAGES
 from worldloom.worlds import registry
 
 QUICK = ("--seconds", "0.05", "--renderer", "cpu")
@@ -93,7 +92,7 @@ def test_gl_tells_its_stages_apart(tmp_path: Path) -> None:
 
 
 def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from worldloom.worlds.catch import Catch\n\nclass Mine(Catch):\n    name = 'mine'\n"
+    code = "from worldloom.worlds.catch.family import Catch\n\nclass Mine(Catch):\n    name = 'mine'\n"
     (tmp_path / "my_profiled.py").write_text(code)
     monkeypatch.setattr(registry, "_registry", registry.Registry(registry.installed_offers))
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from worldloom.profiler.fit import Fit, fit
+from worldloom.profiler.findings import Fit, fit
 
 GROUP = ("maze", "rgb", "cpu", "local")
 LANES = st.lists(st.integers(1, 4096), min_size=2, max_size=5, unique=True)

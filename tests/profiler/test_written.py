@@ -14,14 +14,12 @@ from hypothesis import given, settings
 from tests.pictures import read_png
 from tests.profiler.made_up import SWEEPS, make_findings, make_measured
 from worldloom.profiler import charts
-from worldloom.profiler.cases import Case
-from worldloom.profiler.measure import Measured
-from worldloom.profiler.page import STAGE_TEXTS
+from worldloom.profiler.measure import Case, Measured
 from worldloom.profiler.pens import DARK, LIGHT, save_png, svg
-from worldloom.profiler.report import make_report
+from worldloom.profiler.report import STAGE_TEXTS, make_report
 from worldloom.profiler.tables import short_time, sweep_lines
 from worldloom.profiler.trace import make_trace
-from worldloom.server.engine.counters import STAGES
+from worldloom.server.engine.timing import STAGES
 
 CASE = Case("maze", 64, 64, 64, ("rgb",), "cpu", "tcp")
 VOID = {"meta", "br", "hr", "img", "input", "link"}

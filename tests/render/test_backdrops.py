@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.stage import ALL_OUTPUTS, Lamp
 from tests.stage_props import evening
-from worldloom.kernels.backdrop import MAX_ROWS, SLOTS
+from worldloom.kernels.raster.backdrop import MAX_ROWS, SLOTS
 from worldloom.kernels.tables import (
     HEAD,
     LAMP_CONE,

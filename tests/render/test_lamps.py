@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.stage import Lamp, Look, Piece, build, pose
-from worldloom.kernels.pack import LAMP_FLOATS
+from worldloom.kernels.gl.records import LAMP_FLOATS
 from worldloom.kernels.tables import HEAD, MAX_LAMPS, SPOT, SUN, ViewTable
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.gl.pages import plan_pages
+from worldloom.render.gl.targets import plan_pages
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at, make_views

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from worldloom.render.show import LABEL_PALETTE, depth_colors, label_colors, tile
+from worldloom.demo.film import LABEL_PALETTE, depth_colors, label_colors, tile
 
 
 def test_near_is_light_and_nothing_is_darkest() -> None:

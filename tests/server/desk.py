@@ -16,10 +16,10 @@ from dm_env_rpc.v1.extensions import properties_pb2
 
 from tests.server.messages import Refused, Told, packed
 from worldloom.render.renderer import Renderer
+from worldloom.server.config import Limits
+from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.directory import Directory
 from worldloom.server.engine.engine import Engine
-from worldloom.server.env_rpc.session import Session
-from worldloom.server.limits import Limits
 
 RUNNING, TERMINATED, INTERRUPTED = rpc.RUNNING, rpc.TERMINATED, rpc.INTERRUPTED
 FIRST, MID, LAST = 0, 1, 2

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from worldloom.render.devices import Device
-from worldloom.server import doctor
+from worldloom.server.commands import doctor
 
 CARD = Device(index=0, is_software=False, file="/dev/dri/card0", name="Some Card, OpenGL 4.6")
 SOFTWARE = Device(index=0, is_software=True, file=None, name="llvmpipe, OpenGL 4.5")

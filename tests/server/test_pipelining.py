@@ -16,7 +16,7 @@ from tests.server.messages import packed
 from tests.server.process import ServerProcess, serving
 from tests.server.wire import TIMEOUT_S, Wire, packed_any
 from tests.worlds.catch_model import CatchModel
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.random import lane_seeds
 
 SEED = 5
 LIMIT = 640

@@ -20,8 +20,8 @@ from tests.server.process import serving
 from tests.worlds.cartpole_model import CartpoleModel
 from tests.worlds.catch_model import CatchModel
 from worldloom.render.cpu import CPURenderer
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.describe import describe
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.registry import find_family
 
 TIMEOUT_S = 30.0

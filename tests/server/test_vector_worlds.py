@@ -17,7 +17,7 @@ from tests.server.process import ServerProcess, serving
 from tests.server.wire import Wire
 from tests.worlds.catch_model import CatchModel
 from worldloom.render.cpu import CPURenderer
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.random import lane_seeds
 
 LANES, SEED = 4096, 99
 SIZE: dict[str, Any] = {"width": 8, "height": 6}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from worldloom.server import cli
-from worldloom.server.columns import in_columns
+from worldloom.server.commands.families import in_columns
 from worldloom.worlds import registry
 
 TOY = ("--family", "tests.worlds.toy:Toy")

@@ -5,7 +5,7 @@ import threading
 
 from tests.server.wire import TIMEOUT_S, Wire
 from tests.worlds.catch_model import CatchModel
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.random import lane_seeds
 
 LIFETIME_S = 280.0
 SEED = 77

@@ -1,4 +1,4 @@
-"""Cartpole in plain Python, one world at a time: what `worldloom.worlds.cartpole` is judged by. Shares no code with it.
+"""Cartpole in plain Python, one world at a time: a model that the family is compared with.
 
 The motion is derived anew. With q = (x, angle) the kinetic energy is q' M(angle) q' / 2, where M holds the masses as
 seen by the cart, by the pole's turning, and by both. Lagrange's equations then say M q'' = f, a 2 x 2 linear system

@@ -1,4 +1,4 @@
-"""Catch in plain Python, one world at a time: what `worldloom.worlds.catch` is judged by. Shares no code with it."""
+"""Catch in plain Python, one world at a time: a model that the family is compared with."""
 
 from tests.worlds.plain_chance import mix, uniform
 

@@ -18,9 +18,9 @@ from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.random import lane_seeds
 
 MakeFamily: TypeAlias = Callable[[AssetLibrary], Family]
 Course: TypeAlias = list[dict[str, bytes]]

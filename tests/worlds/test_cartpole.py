@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from tests.worlds import cartpole_model as model
 from tests.worlds.determinism import check_same_bytes, check_seeds_differ, draw
-from worldloom.kernels.cartpole import step_cartpole
 from worldloom.kernels.tables import F64, OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.cartpole import SUBSTEP_S, SUBSTEPS, Cartpole
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.cartpole.family import SUBSTEP_S, SUBSTEPS, Cartpole
+from worldloom.worlds.cartpole.kernels import step_cartpole
 from worldloom.worlds.pool import FIRST, LAST, MID, RUNNING, TERMINATED, Pool
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
 
 ASSETS = AssetLibrary(texture_size=32)

@@ -13,10 +13,10 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.catch import Catch
-from worldloom.worlds.chance import lane_seeds
+from worldloom.worlds.catch.family import Catch
 from worldloom.worlds.family import State
 from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
 
 ASSETS = AssetLibrary(texture_size=32)

@@ -14,10 +14,10 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.describe import EVERY_WORLD, describe
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import FIRST, LAST, Pool
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.registry import find_family, known_families
 from worldloom.worlds.settings import Setting, SettingError, Value
 

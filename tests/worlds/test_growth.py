@@ -14,9 +14,9 @@ from worldloom.render.choose import make_renderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.registry import find_family
 from worldloom.worlds.settings import Setting, Value
 

@@ -13,9 +13,9 @@ from tests.worlds.maze_model import RADIUS, MazeModel, Walker
 from worldloom.kernels.tables import I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.chance import lane_seeds
-from worldloom.worlds.maze import Maze
+from worldloom.worlds.maze.family import Maze
 from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
 
 ASSETS = AssetLibrary(texture_size=8)

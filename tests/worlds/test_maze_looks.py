@@ -8,15 +8,15 @@ import pytest
 
 from tests.worlds.determinism import draw
 from tests.worlds.test_maze import make_pool, some_actions
-from worldloom.kernels.maze_dress import AGENT, FLOOR, GOAL, WALL, WALL_HEIGHT
 from worldloom.kernels.tables import I64, NO_MESH, InstanceTable, each_column
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.chance import lane_seeds
-from worldloom.worlds.maze import Maze
+from worldloom.worlds.maze.family import Maze
+from worldloom.worlds.maze.scene import AGENT, FLOOR, GOAL, WALL, WALL_HEIGHT
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.random import lane_seeds
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.worlds.toy import Toy
-from worldloom.kernels.episodes import first_wrong
 from worldloom.kernels.tables import I64, NO_MESH
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.chance import integer, lane_seeds, mix
+from worldloom.worlds.episodes import first_wrong
 from worldloom.worlds.family import Outcome, State
 from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
+from worldloom.worlds.random import integer, lane_seeds, mix
 
 ASSETS = AssetLibrary(texture_size=8)
 AGENTS, LONGEST, MAX_STEPS = 2, 6, 4

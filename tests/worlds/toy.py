@@ -9,8 +9,8 @@ from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at
-from worldloom.worlds.chance import integer
 from worldloom.worlds.family import Camera, Family, Outcome, Placement, Spec, State
+from worldloom.worlds.random import integer
 from worldloom.worlds.settings import Setting
 
 

@@ -11,19 +11,17 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.mujoco_step import FAILED, gather
 from worldloom.kernels.tables import F64, I64
+from worldloom.render.arena import NUMBERS
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.memory import NUMBERS
-from worldloom.worlds.chance import normal
 from worldloom.worlds.family import Outcome, Spec, State
-from worldloom.worlds.mujoco import physics
-from worldloom.worlds.mujoco.changes import Changes
-from worldloom.worlds.mujoco.models import load_model
-from worldloom.worlds.mujoco.numbers import Numbers
-from worldloom.worlds.mujoco.places import QPOS, QVEL, SENSORDATA
+from worldloom.worlds.mujoco.models.files import load_model
 from worldloom.worlds.mujoco.rewards import reward_of
-from worldloom.worlds.mujoco.simulated import Simulated, control_spec
+from worldloom.worlds.mujoco.simulation import physics
+from worldloom.worlds.mujoco.simulation.data import QPOS, QVEL, SENSORDATA, Changes, Numbers
+from worldloom.worlds.mujoco.simulation.family import Simulated, control_spec
+from worldloom.worlds.mujoco.simulation.kernels import FAILED, gather
+from worldloom.worlds.random import normal
 from worldloom.worlds.settings import Setting
 
 

@@ -1,7 +1,7 @@
 """Rewards of models that an operator's own code gives: functions of many lanes at once.
 
     from worldloom.worlds.mujoco.family import Mujoco
-    from worldloom.worlds.mujoco.numbers import Numbers
+    from worldloom.worlds.mujoco.simulation.data import Numbers
     from worldloom.worlds.mujoco.rewards import register_reward
 
     def upright(lanes: Numbers) -> np.ndarray:
@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from worldloom.worlds.mujoco.numbers import Numbers
+from worldloom.worlds.mujoco.simulation.data import Numbers
 
 Reward: TypeAlias = Callable[[Numbers], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
 """Rewards [n] of lanes after a step; or these, and whether each lane's episode is over."""

@@ -20,12 +20,12 @@ from worldloom.protos.cogment.api.data_pb2_grpc import LogExporterServicer, add_
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentServicer, add_EnvironmentServicer_to_server
 from worldloom.protos.cogment.api.hooks_pb2_grpc import TrialHooksServicer, add_TrialHooksServicer_to_server
 from worldloom.protos.cogment.api.orchestrator_pb2_grpc import TrialStub, add_TrialServicer_to_server
-from worldloom.server.cogment import trials as trials_module
+from worldloom.server.cogment.orchestrator import trials as trials_module
+from worldloom.server.cogment.orchestrator.service import TrialService
+from worldloom.server.cogment.orchestrator.trials import Trials
 from worldloom.server.cogment.settings import BUILT_IN, HUMAN, TrialSettings
-from worldloom.server.cogment.trial_service import TrialService
-from worldloom.server.cogment.trials import Trials
-from worldloom.server.limits import Limits
-from worldloom.server.serving.channel import channel_options
+from worldloom.server.config import Limits
+from worldloom.server.transports.grpc_streams import channel_options
 
 TIMEOUT_S = 20.0
 VERSION = VersionInfo(versions=[VersionInfo.Version(name="fake", version="1.2.3")])

@@ -13,10 +13,10 @@ from tests.server.cogment.stage import actor_class, config
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub, add_EnvironmentServicer_to_server
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.cogment.engine_environment import EngineEnvironment
-from worldloom.server.cogment.environment_service import EnvironmentService
+from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
+from worldloom.server.cogment.environments.service import EnvironmentService
+from worldloom.server.config import Limits
 from worldloom.server.engine.engine import Batch, Engine
-from worldloom.server.limits import Limits
 
 TIMEOUT_S = 30.0
 LIMITS = Limits(max_message_bytes=100_000)

@@ -7,7 +7,7 @@ import grpc
 
 from tests.server.cogment.orchestra import Code, Play, hang, play, run
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
-from worldloom.server.cogment import action_stream
+from worldloom.server.cogment.orchestrator import service as action_stream
 from worldloom.server.cogment.settings import HUMAN
 
 

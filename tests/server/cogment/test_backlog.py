@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.cogment.orchestra import run
-from worldloom.server.cogment.backlog import Backlog
+from worldloom.server.cogment.orchestrator.datalog import Backlog
 
 
 @given(st.lists(st.binary(max_size=20), max_size=30), st.integers(1, 40))

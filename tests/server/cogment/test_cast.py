@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.protos.cogment.api.common_pb2 import TrialParams
-from worldloom.server.cogment.cast import cast_of
-from worldloom.server.errors import InvalidArgument
+from worldloom.protos.errors import InvalidArgument
+from worldloom.server.cogment.orchestrator.actors import cast_of
 
 CLASSES = ("seeker", "hider", "judge")
 ENDPOINTS = st.sampled_from(["human", "grpc://agents:9000", "grpc://127.0.0.1:1", "grpc://[::1]:65535"])

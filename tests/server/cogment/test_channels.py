@@ -6,9 +6,9 @@ import pytest
 from tests.server.cogment.orchestra import Book, FakeAgent, listening, run
 from worldloom.protos.cogment.api.agent_pb2_grpc import AgentStub
 from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest
-from worldloom.server.cogment import channels as module
-from worldloom.server.cogment.channels import Channels
-from worldloom.server.limits import Limits
+from worldloom.server.cogment.orchestrator import connections as module
+from worldloom.server.cogment.orchestrator.connections import Channels
+from worldloom.server.config import Limits
 
 
 def test_one_for_each_endpoint_however_many_use_it() -> None:

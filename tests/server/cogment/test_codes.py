@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.server import errors
-from worldloom.server.cogment.codes import abort, answered, refusal_of, shortened
-from worldloom.server.cogment.versions import version_info
-from worldloom.server.errors import Internal, Refusal
+from worldloom.protos import errors
+from worldloom.protos.errors import Internal, Refusal
+from worldloom.server.cogment.status import abort, answered, refusal_of, shortened, version_info
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Refusal)]
 KINDS.remove(Refusal)

@@ -9,11 +9,11 @@ from tests.server.cogment.stage import action, actor_class, config, starting
 from tests.server.messages import packed
 from worldloom.protos.cogment.api.common_pb2 import EnvironmentConfig
 from worldloom.protos.cogment.api.environment_pb2 import EnvStartRequest
+from worldloom.protos.errors import InvalidArgument
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.server.cogment.content import ActorClass, parse, read_actions, read_start
-from worldloom.server.cogment.environment import WrongAction
-from worldloom.server.env_rpc.tensors import ActionReader
-from worldloom.server.errors import InvalidArgument
+from worldloom.server.cogment.environments.environment import WrongAction
+from worldloom.server.cogment.environments.messages import ActorClass, parse, read_actions, read_start
+from worldloom.server.dm_env_rpc.tensors import ActionReader
 from worldloom.worlds.family import Spec
 
 READERS = {

@@ -30,7 +30,7 @@ from tests.server.cogment.orchestra import (
 from worldloom.protos.cogment.api import data_pb2
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams
-from worldloom.server.cogment import sinks
+from worldloom.server.cogment.orchestrator import datalog as sinks
 from worldloom.server.cogment.settings import HUMAN
 
 
@@ -220,7 +220,7 @@ def test_half_a_sample_is_taken_back(items: list[tuple[bytes, bool]], before_ful
     usual, kept = os.write, b""
     with tempfile.NamedTemporaryFile() as named, pytest.MonkeyPatch.context() as patch:
         file = os.open(named.name, os.O_RDWR | os.O_APPEND)
-        patch.setattr("worldloom.server.cogment.sinks.os.write", write)
+        patch.setattr("worldloom.server.cogment.orchestrator.datalog.os.write", write)
         for item, fails in items:
             size_bytes = len(item)
             is_lost = fails and size_bytes > before_full
@@ -251,7 +251,7 @@ async def refuse(_requests: Any, context: Any) -> None:
 def test_an_exporter_that_fails_stops_no_trial(
     how: Callable[..., Any] | None, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("worldloom.server.cogment.sinks._MOST_BYTES", 1000)
+    monkeypatch.setattr("worldloom.server.cogment.orchestrator.datalog._MOST_BYTES", 1000)
 
     async def scenario() -> None:
         exporter = FakeExporter("exporter", Book())

@@ -14,7 +14,7 @@ from tests.server.direct import Direct
 from tests.server.messages import packed
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.env_rpc.session import Session
+from worldloom.server.dm_env_rpc.session import Session
 from worldloom.worlds.pool import RUNNING
 
 IDLE = action()

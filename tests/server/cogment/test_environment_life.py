@@ -9,10 +9,10 @@ import pytest
 from tests.server.cogment.stage import Stage, Watcher, action, actor_class, config, posted, starting, unpacked, updating
 from tests.server.engine.odd_families import Faulty
 from worldloom.protos.cogment.api import environment_pb2 as api
+from worldloom.protos.errors import AlreadyExists, FailedPrecondition, Internal, Unavailable
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.engine.world import WorldReset
-from worldloom.server.errors import AlreadyExists, FailedPrecondition, Internal, Unavailable
 from worldloom.worlds.registry import Registry
 
 IDLE = action()

@@ -11,10 +11,10 @@ from tests.server.cogment.stage import Stage, action, actor_class, config, start
 from tests.server.messages import packed
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import EnvironmentConfig, TrialConfig
+from worldloom.protos.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.cogment.environment import WrongAction
-from worldloom.server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+from worldloom.server.cogment.environments.environment import WrongAction
 
 IDLE = action()
 MAZE = config(actor_class("player", "goals_left"), family="maze", seed=1)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.server.cogment.orchestra import message
 from worldloom.protos.cogment.api.common_pb2 import Message
-from worldloom.server.cogment.mail import Mail
-from worldloom.server.errors import InvalidArgument, ResourceExhausted
+from worldloom.protos.errors import InvalidArgument, ResourceExhausted
+from worldloom.server.cogment.orchestrator.messages import Mail
 
 ACTORS = 3
 RECEIVERS = st.integers(-1, ACTORS - 1)
@@ -38,7 +38,7 @@ def test_everyone_gets_all_of_theirs_once_and_in_order(events: list[tuple[str, o
             receivers = (0, 1, 2, -1) if keeps_copies else ()
             assert found == [[one for one in copies if one.receiver_id == place] for place in receivers]
             copies = []
-    assert mail._size_bytes == sum(len(one.payload.value) + 64 for one in waiting)
+    assert mail._message_bytes == sum(len(one.payload.value) + 64 for one in waiting)
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
@@ -62,7 +62,7 @@ def test_a_known_sender_is_written_in() -> None:
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldloom.server.cogment.mail._MOST_BYTES", 1000)
+    monkeypatch.setattr("worldloom.server.cogment.orchestrator.messages._MOST_BYTES", 1000)
     mail = Mail(ACTORS, keeps_copies=True)
     mail.post([message(0, "x" * 900)])
     with pytest.raises(ResourceExhausted, match="messages of more than 1000 bytes would wait"):

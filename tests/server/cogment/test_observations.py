@@ -9,11 +9,11 @@ from hypothesis.extra import numpy as hnp
 
 from worldloom.kernels.wire import write_rows, write_varints
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.render.memory import MEMORY
-from worldloom.server.cogment.observations import Memory, Seen, observation_layout, share
-from worldloom.server.engine.layout import Layout
-from worldloom.server.engine.offer import Observation, Wanted
-from worldloom.server.env_rpc.specs import DTYPES
+from worldloom.render.arena import MEMORY
+from worldloom.server.cogment.environments.messages import Memory, Seen, observation_layout, share
+from worldloom.server.dm_env_rpc.specs import DTYPES
+from worldloom.server.engine.observations import Observation, Wanted
+from worldloom.server.engine.replies import Layout
 
 NUMBERS = [dtype for dtype in DTYPES if dtype != "str"]
 NAMES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), unique=True, max_size=5)

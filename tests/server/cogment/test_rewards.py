@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.protos.cogment.api.common_pb2 import Feedback
-from worldloom.server.cogment.rewards import Ledger, reward_of
-from worldloom.server.errors import InvalidArgument, ResourceExhausted
+from worldloom.protos.errors import InvalidArgument, ResourceExhausted
+from worldloom.server.cogment.orchestrator.messages import Ledger, reward_of
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 FEEDBACKS = st.lists(st.builds(Feedback, value=NUMBERS, confidence=NUMBERS), max_size=8)
@@ -94,7 +94,7 @@ def test_feedback_is_told_with_the_tick_it_is_for() -> None:
 
 
 def test_there_is_room_again_once_a_tick_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldloom.server.cogment.rewards._MOST_BYTES", 1000)
+    monkeypatch.setattr("worldloom.server.cogment.orchestrator.messages._MOST_BYTES", 1000)
     ledger = Ledger(1)
     large = Feedback(content=b"x" * 900)
     give(ledger, large)

@@ -8,9 +8,8 @@ import pytest
 from tests.server.cogment.orchestra import run
 from worldloom.protos.cogment.api.common_pb2 import TrialParams
 from worldloom.protos.cogment.api.orchestrator_pb2 import TrialActionReply
-from worldloom.server.cogment.cast import cast_of
-from worldloom.server.cogment.seats import Seats, Silence
-from worldloom.server.errors import FailedPrecondition, InvalidArgument
+from worldloom.protos.errors import FailedPrecondition, InvalidArgument
+from worldloom.server.cogment.orchestrator.actors import Seats, Silence, cast_of
 
 FOREVER_S = 1000.0
 

@@ -17,7 +17,7 @@ from tests.server.cogment.orchestra import (
 )
 from worldloom.protos.cogment.api import agent_pb2
 from worldloom.protos.cogment.api.common_pb2 import Feedback
-from worldloom.server.cogment.environment import WrongAction
+from worldloom.server.cogment.environments.environment import WrongAction
 from worldloom.server.cogment.settings import HUMAN
 
 

@@ -9,7 +9,7 @@ from tests.server.cogment.orchestra import Code, hang, message, play, run, statu
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams, VersionRequest
 from worldloom.server.cogment.settings import HUMAN
-from worldloom.server.limits import Limits
+from worldloom.server.config import Limits
 
 CLASSES = ("seeker", "hider", "judge")
 CALLS = {
@@ -199,7 +199,7 @@ def test_after_its_end_a_trial_answers_with_why_it_ended_and_end_is_no_error(nam
 
 def test_trials_that_are_over_are_forgotten_some_day(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.trials._MOST_REMEMBERED", 2)
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._MOST_REMEMBERED", 2)
         async with play() as stage:
             ids = [(await stage.start()).trial_id for _ in range(3)]
             for trial_id in ids:

@@ -9,10 +9,10 @@ from tests.server.cogment.orchestra import Code, hang, play, run, status_of
 from worldloom.protos.cogment.api import environment_pb2
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams
-from worldloom.server.cogment.environment import WrongAction
+from worldloom.protos.errors import FailedPrecondition, Internal, InvalidArgument, NotFound, Unavailable
+from worldloom.server.cogment.environments.environment import WrongAction
 from worldloom.server.cogment.settings import HUMAN
-from worldloom.server.errors import FailedPrecondition, Internal, InvalidArgument, NotFound, Unavailable
-from worldloom.server.limits import Limits
+from worldloom.server.config import Limits
 
 
 def test_end_answers_an_action_that_waits_for_an_agent() -> None:
@@ -330,7 +330,7 @@ def test_a_server_that_stops_tells_everyone() -> None:
 
 def test_a_server_that_stops_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.trials._CLOSING_S", 0.1)
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._CLOSING_S", 0.1)
         async with play((HUMAN, "a"), deadline_s=60) as stage:
             stage.agents["a"].instead["End"] = hang
             await stage.start()

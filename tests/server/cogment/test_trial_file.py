@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.protos.worldloom import trials_pb2 as content
-from worldloom.server.cogment import trial_file
+from worldloom.server.cogment.files import trial_file
+from worldloom.server.cogment.files.trial_file import read_trial_file
+from worldloom.server.cogment.files.yaml_file import YamlError
 from worldloom.server.cogment.settings import TrialSettings
-from worldloom.server.cogment.trial_file import read_trial_file
-from worldloom.server.cogment.yaml_file import YamlError
-from worldloom.server.limits import Limits
-from worldloom.server.serving.options import ConfigError
+from worldloom.server.config import Limits
+from worldloom.server.options import ConfigError
 
 MAZE = """\
 actor_classes:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.render.memory import MEMORY
-from worldloom.server.engine.layout import Slots
+from worldloom.render.arena import MEMORY
+from worldloom.server.engine.replies import Slots
 
 PIECES = {0: b"head", 100: b"tail"}
 

@@ -9,10 +9,10 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from tests.server.engine.odd_families import Slow
 from tests.server.messages import packed
 from worldloom.render.cpu import CPURenderer
+from worldloom.server.config import Limits
+from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine import directory
 from worldloom.server.engine.engine import Batch, Engine
-from worldloom.server.env_rpc.session import Session
-from worldloom.server.limits import Limits
 from worldloom.worlds.registry import Registry
 
 SOON_S = 20.0

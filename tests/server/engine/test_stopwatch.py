@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from tests.server.desk import Desk, Stream
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.engine import stopwatch
-from worldloom.server.engine.counters import STAGES, Counters
+from worldloom.server.config import Limits
+from worldloom.server.engine import timing as stopwatch
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.stopwatch import MOST_SPANS, Stopwatch
-from worldloom.server.env_rpc.in_process import InProcess
-from worldloom.server.limits import Limits
+from worldloom.server.engine.timing import MOST_SPANS, STAGES, Counters, Stopwatch
+from worldloom.server.transports.in_process import InProcess
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from worldloom.server.env_rpc.specs import DTYPES, PAYLOADS
+from worldloom.server.dm_env_rpc.specs import DTYPES, PAYLOADS
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)  # NumPy drops last NULs
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.client.specs import read_specs
+from worldloom.protos.errors import InvalidArgument
+from worldloom.server.dm_env_rpc.specs import tensor_spec
+from worldloom.server.dm_env_rpc.tensors import ActionReader, pack
 from worldloom.server.engine.world import idle_action
-from worldloom.server.env_rpc.specs import tensor_spec
-from worldloom.server.env_rpc.tensors import ActionReader, pack
-from worldloom.server.errors import InvalidArgument
 from worldloom.worlds.describe import range_in_words
 from worldloom.worlds.family import Spec
 

@@ -8,7 +8,7 @@ import pytest
 from tests.server.desk import Desk, Stream, refused
 from tests.server.direct import Direct
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.env_rpc import properties
+from worldloom.server.dm_env_rpc import properties
 
 SIZE: dict[str, Any] = {"width": 16, "height": 12}
 LIGHTS: dict[str, list[float]] = {

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.env_rpc.tensor_cases import TEXTS, any_tensor, arrays, flat_values
-from worldloom.server.env_rpc.property_tree import Property, PropertyTree
-from worldloom.server.env_rpc.replies import error_reply
-from worldloom.server.env_rpc.specs import DTYPES
-from worldloom.server.errors import InvalidArgument, NotFound, PermissionDenied, Refusal
+from worldloom.protos.errors import InvalidArgument, NotFound, PermissionDenied, Refusal
+from worldloom.server.dm_env_rpc.property_tree import Property, PropertyTree
+from worldloom.server.dm_env_rpc.session import error_reply
+from worldloom.server.dm_env_rpc.specs import DTYPES
 
 
 class Shelf:

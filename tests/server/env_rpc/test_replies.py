@@ -4,8 +4,8 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 from google.rpc import code_pb2
 
-from worldloom.server import errors
-from worldloom.server.env_rpc.replies import error_reply
+from worldloom.protos import errors
+from worldloom.server.dm_env_rpc.session import error_reply
 
 KINDS = errors.Refusal.__subclasses__()
 

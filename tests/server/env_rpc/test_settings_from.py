@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.env_rpc.tensor_cases import TEXTS, any_tensor, flat_values
-from worldloom.server.env_rpc.tensors import settings_from
-from worldloom.server.errors import InvalidArgument
+from worldloom.protos.errors import InvalidArgument
+from worldloom.server.dm_env_rpc.tensors import settings_from
 
 SINGLE: list[st.SearchStrategy[Any]] = [
     st.integers(-(2**63), 2**63 - 1),

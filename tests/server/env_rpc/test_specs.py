@@ -9,7 +9,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2, dm_env_utils, tensor_spec_utils, tenso
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.server.env_rpc.specs import DTYPES, PAYLOADS, tensor_spec
+from worldloom.server.dm_env_rpc.specs import DTYPES, PAYLOADS, tensor_spec
 
 NUMBERS = [dtype for dtype in DTYPES if np.dtype(dtype).kind in "fiu"]
 INFO: dict[str, Any] = {dtype: (np.finfo if dtype.startswith("float") else np.iinfo)(dtype) for dtype in NUMBERS}

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from worldloom.kernels.wire import VARINT_BYTES, write_rows, write_varints
-from worldloom.render.memory import MEMORY
-from worldloom.server.engine.offer import Observation
-from worldloom.server.env_rpc.specs import DTYPES
-from worldloom.server.env_rpc.templates import step_layout
+from worldloom.render.arena import MEMORY
+from worldloom.server.dm_env_rpc.specs import DTYPES
+from worldloom.server.dm_env_rpc.step_layout import step_layout
+from worldloom.server.engine.observations import Observation
 
 NUMBERS = [dtype for dtype in DTYPES if dtype != "str"]
 

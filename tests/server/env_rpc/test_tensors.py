@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.server.env_rpc.tensor_cases import ANY_ARRAY, any_tensor, arrays, elements, flat_values, possible_shapes
+from worldloom.protos.errors import InvalidArgument
+from worldloom.server.dm_env_rpc.specs import DTYPES, PAYLOADS
+from worldloom.server.dm_env_rpc.tensors import ActionReader, TensorReader, pack
 from worldloom.server.engine.world import idle_action
-from worldloom.server.env_rpc.specs import DTYPES, PAYLOADS
-from worldloom.server.env_rpc.tensors import ActionReader, TensorReader, pack
-from worldloom.server.errors import InvalidArgument
 from worldloom.worlds.family import Spec
 
 FILLED = hnp.array_shapes(min_dims=0, max_dims=3, min_side=1, max_side=4)

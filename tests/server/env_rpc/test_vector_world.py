@@ -13,8 +13,8 @@ from tests.server.direct import Direct
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.worlds.chance import lane_seeds
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.registry import find_family
 
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -9,9 +9,8 @@ from typing import Any
 
 import grpc
 
-from worldloom.server.limits import Limits
-from worldloom.server.serving.channel import channel_options
-from worldloom.server.serving.streams import Stream, Streams
+from worldloom.server.config import Limits
+from worldloom.server.transports.grpc_streams import Stream, Streams, channel_options
 
 TIMEOUT_S = 10.0
 METHOD = "/test.Echo/Process"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.server.serving.addresses import TcpAddress, UnixAddress, parse_address
+from worldloom.protos.addresses import TcpAddress, UnixAddress, parse_address
 
 ports = st.integers(0, 65535)
 

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worldloom.protos.addresses import TcpAddress, UnixAddress
 from worldloom.render.choose import NAMES
 from worldloom.server import cli
-from worldloom.server.limits import Limits
-from worldloom.server.serving.addresses import TcpAddress, UnixAddress
-from worldloom.server.serving.config import OPTIONS, ServeConfig, add_config_flags, read_config
-from worldloom.server.serving.options import ConfigError, Option
+from worldloom.server.config import OPTIONS, Limits, ServeConfig, add_config_flags, read_config
+from worldloom.server.options import ConfigError, Option
 
 DEFAULTS = ServeConfig()
 

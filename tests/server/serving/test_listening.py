@@ -10,10 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from worldloom.server.limits import Limits
-from worldloom.server.serving.addresses import Address, TcpAddress, UnixAddress, parse_address
-from worldloom.server.serving.channel import channel_options
-from worldloom.server.serving.listening import ListenError, check_free, listen
+from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_address
+from worldloom.server.config import Limits
+from worldloom.server.transports.grpc_streams import channel_options
+from worldloom.server.transports.listening import ListenError, check_free, listen
 
 TIMEOUT_S = 10.0
 

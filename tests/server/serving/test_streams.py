@@ -13,8 +13,8 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from tests.server.serving.stand_in import LONG, METHOD, TIMEOUT_S, StandIn, echo, serving
-from worldloom.server.limits import Limits
-from worldloom.server.serving.streams import Refused
+from worldloom.server.config import Limits
+from worldloom.server.transports.grpc_streams import Refused
 
 EOF = grpc.aio.EOF
 

@@ -9,8 +9,8 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worldloom.server.limits import Limits
-from worldloom.server.serving.streams import Stream
+from worldloom.server.config import Limits
+from worldloom.server.transports.grpc_streams import Stream
 
 MOST_BYTES = 64
 ROUNDS = 12

@@ -6,8 +6,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from worldloom.server.serving.options import ConfigError
-from worldloom.server.serving.tls import read_credentials
+from worldloom.server.options import ConfigError
+from worldloom.server.transports.security import read_credentials
 
 CERTS = Path(__file__).parent / "certs"
 TIMEOUT_S = 10.0

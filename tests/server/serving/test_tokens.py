@@ -12,8 +12,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.server.serving.options import ConfigError
-from worldloom.server.serving.tokens import TokenCheck, read_token
+from worldloom.server.options import ConfigError
+from worldloom.server.transports.security import TokenCheck, read_token
 
 TOKEN = "s3cret-Token_of.tests"
 TIMEOUT_S = 10.0

@@ -15,8 +15,7 @@ from worldloom.render.choose import make_renderer
 from worldloom.render.png import write_png
 from worldloom.render.renderer import Renderer
 from worldloom.render.strokes import write
-from worldloom.worlds.mujoco.stage import Stage
-from worldloom.worlds.mujoco.suite import TASKS
+from worldloom.worlds.mujoco.dm_control.suite import TASKS, Stage
 
 WIDTH, HEIGHT = 176, 132
 GAP, MARGIN, TITLE = 2, 16, 22

@@ -13,9 +13,9 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views
-from worldloom.worlds.mujoco.looks import Looks
-from worldloom.worlds.mujoco.places import places_of
-from worldloom.worlds.mujoco.things import label_of
+from worldloom.worlds.mujoco.models.contents import label_of
+from worldloom.worlds.mujoco.models.scene import Looks
+from worldloom.worlds.mujoco.simulation.data import places_of
 
 _KINDS = {
     int(mujoco.mjtObj.mjOBJ_GEOM): "geom",

@@ -10,9 +10,9 @@ from worldloom.kernels.tables import I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Camera
-from worldloom.worlds.mujoco import simulated
-from worldloom.worlds.mujoco.dmc import Dmc
-from worldloom.worlds.mujoco.suite import suite
+from worldloom.worlds.mujoco.dm_control.family import Dmc
+from worldloom.worlds.mujoco.dm_control.suite import suite
+from worldloom.worlds.mujoco.simulation import family as simulated
 from worldloom.worlds.pool import Pool
 
 ASSETS = AssetLibrary(texture_size=8)

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.worlds.mujoco.played import any_controls, make_environment, make_pool, step_both, unseen  # noqa: F401
-from worldloom.worlds.mujoco.dmc import Dmc
-from worldloom.worlds.mujoco.suite import suite
+from worldloom.worlds.mujoco.dm_control.family import Dmc
+from worldloom.worlds.mujoco.dm_control.suite import suite
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED
 from worldloom.worlds.settings import SettingError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.worlds.mujoco.played import any_controls, make_environment, make_pool, step_both, unseen  # noqa: F401
-from worldloom.worlds.mujoco.suite import suite
+from worldloom.worlds.mujoco.dm_control.suite import suite
 
 pytestmark = pytest.mark.usefixtures("unseen")
 STEPS = 200

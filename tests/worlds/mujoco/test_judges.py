@@ -10,10 +10,10 @@ from hypothesis.extra.numpy import arrays
 
 from tests.worlds.mujoco.played import make_pool, unseen  # noqa: F401
 from worldloom.kernels.tables import F64
-from worldloom.worlds.mujoco import dmc
-from worldloom.worlds.mujoco.judges import Judge, bell, norm
-from worldloom.worlds.mujoco.numbers import Numbers
-from worldloom.worlds.mujoco.suite import TASKS, rewards
+from worldloom.worlds.mujoco.dm_control import family as dmc
+from worldloom.worlds.mujoco.dm_control.rewards.base import Judge, bell, norm
+from worldloom.worlds.mujoco.dm_control.suite import TASKS, rewards
+from worldloom.worlds.mujoco.simulation.data import Numbers
 
 pytestmark = pytest.mark.usefixtures("unseen")
 LANES = 16

@@ -12,9 +12,9 @@ from worldloom.kernels.tables import NO_MESH
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.worlds.mujoco.looks import Looks
-from worldloom.worlds.mujoco.places import places_of
-from worldloom.worlds.mujoco.things import MOST_LABELS, elsewhere, share_labels
+from worldloom.worlds.mujoco.models.contents import MOST_LABELS, elsewhere, share_labels
+from worldloom.worlds.mujoco.models.scene import Looks
+from worldloom.worlds.mujoco.simulation.data import places_of
 
 ROOM = """<mujoco><statistic extent="3"/><worldbody>
   <geom name="floor" type="plane" size="2 2 .1" rgba=".3 .3 .4 1"/>

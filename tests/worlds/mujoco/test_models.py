@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from worldloom.worlds.mujoco import models
-from worldloom.worlds.mujoco.models import allow, load_model
+from worldloom.worlds.mujoco.models import files as models
+from worldloom.worlds.mujoco.models.files import allow, load_model
 from worldloom.worlds.settings import SettingError
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n"

@@ -16,10 +16,11 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import output_bits
-from worldloom.worlds.mujoco import models, rewards
+from worldloom.worlds.mujoco import rewards
 from worldloom.worlds.mujoco.family import Mujoco
-from worldloom.worlds.mujoco.numbers import Numbers
+from worldloom.worlds.mujoco.models import files as models
 from worldloom.worlds.mujoco.rewards import register_reward
+from worldloom.worlds.mujoco.simulation.data import Numbers
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED, Pool
 from worldloom.worlds.settings import SettingError
 

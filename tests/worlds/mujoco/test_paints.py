@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from worldloom.render.assets import AssetLibrary
-from worldloom.worlds.mujoco.paints import paint_sky
+from worldloom.worlds.mujoco.models.textures import paint_sky
 
 SIZE = 8
 

@@ -12,11 +12,10 @@ from tests.worlds.mujoco.zoo import zoo
 from worldloom.kernels.tables import U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh
-from worldloom.worlds.mujoco import shapes
-from worldloom.worlds.mujoco.cubes import wrapped
-from worldloom.worlds.mujoco.lighter import lightened
-from worldloom.worlds.mujoco.paints import faces_of, paint, paint_sky, pixels_of, resampled
-from worldloom.worlds.mujoco.solids import field_solid, mesh_solid
+from worldloom.worlds.mujoco.models import shapes
+from worldloom.worlds.mujoco.models.cube_maps import wrapped
+from worldloom.worlds.mujoco.models.meshes import field_solid, lightened, mesh_solid
+from worldloom.worlds.mujoco.models.textures import faces_of, paint, paint_sky, pixels_of, resampled
 
 SIZES = st.integers(1, 40)
 SHAPES: dict[str, Callable[[], Mesh]] = {

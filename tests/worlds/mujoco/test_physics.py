@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worldloom.kernels.mujoco_step import FAILED
 from worldloom.worlds.family import State
-from worldloom.worlds.mujoco import physics
-from worldloom.worlds.mujoco.changes import Changes, arrays_of, changed
-from worldloom.worlds.mujoco.physics import BAD, Stepper
+from worldloom.worlds.mujoco.simulation import physics
+from worldloom.worlds.mujoco.simulation.data import Changes, arrays_of, changed
+from worldloom.worlds.mujoco.simulation.kernels import FAILED
+from worldloom.worlds.mujoco.simulation.physics import BAD, Stepper
 
 BALLS = 12
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.worlds.mujoco.gallery import Ours, Theirs, judge
 from worldloom.render.renderer import Renderer
-from worldloom.worlds.mujoco.suite import Environment, suite
+from worldloom.worlds.mujoco.dm_control.suite import Environment, suite
 
 pytestmark = pytest.mark.gl
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worlds.mujoco.gallery import Ours, Theirs, judge
-from worldloom.kernels.mujoco_tendons import flatness, hang_rope
 from worldloom.render.renderer import Renderer
-from worldloom.worlds.mujoco.suite import suite
+from worldloom.worlds.mujoco.dm_control.suite import suite
+from worldloom.worlds.mujoco.models.tendon_kernels import flatness, hang_rope
 
 WIDTH, HEIGHT = 320, 240
 TUBES = 28

@@ -1,0 +1,1 @@
+"""Kernels of the OpenGL renderer: visible instances, and the records that shaders read."""

@@ -1,0 +1,171 @@
+"""The colours of a row, run by run.
+
+A run is a stretch of one row that belongs to one triangle, so everything that is the same for the triangle is found out
+once, when its first pixel is shaded, and what is left is done in blocks of eight pixels. Positions are unsigned: a
+signed one might be negative, which numba would check at every pixel.
+"""
+
+import numpy as np
+
+from worldloom.kernels.compiling import inlined
+from worldloom.kernels.raster.backdrop import Backdrops, show_behind
+from worldloom.kernels.raster.scratch import (
+    READY,
+    SAMPLE,
+    SKY_FIRST,
+    SPARE,
+    TEXTURE,
+    Scratch,
+    find_other_runs,
+    find_runs,
+    first_pixel,
+    padded,
+)
+from worldloom.kernels.shading.runs import finish_run, shade_run, shade_sky
+from worldloom.kernels.shading.sky import shade_sky_box
+from worldloom.kernels.shading.surface import get_ready
+from worldloom.kernels.tables import NO_TEXTURE, U32, AssetTable, InstanceTable, ViewTable
+
+NOWHERE = -1
+"""Where a row's backdrop begins if there is none."""
+
+
+@inlined
+def shade_row(
+    assets: AssetTable,
+    instances: InstanceTable,
+    views: ViewTable,
+    view: int,
+    y: int,
+    scratch: Scratch,
+    backdrops: Backdrops,
+    behind: int,
+) -> None:
+    """The finished colours of a row, into the first row of `scratch.colors`.
+
+    Where nothing is there is the sky, or the backdrop whose row begins at `behind`.
+    """
+    owner, runs, whole, colors, look = scratch.owner, scratch.runs, scratch.whole, scratch.colors, scratch.look
+    width = np.uint64(views.width[view])
+    orthographic = views.orthographic[view] == 1
+    samples = np.uint64(views.samples[view])
+    box_sky = look[SKY_FIRST] != NO_TEXTURE
+    first_row = first_pixel(owner, 0, y, width)
+    for sample in range(samples):
+        target = np.uint64(0) if sample == 0 else SPARE
+        row = first_pixel(owner, sample, y, width)
+        if sample == 0:
+            count = find_runs(owner, row, width, runs)
+        else:
+            count = find_other_runs(owner, row, first_row, width, runs)
+            for x in range(width):
+                colors[sample * SAMPLE + x] = colors[x]
+        textured_from = textured_to = np.uint64(0)  # what is textured and not finished yet
+        for run in range(count):
+            x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
+            number = np.uint64(owner[row + x_from])
+            if sample > 0 and number == np.uint64(owner[first_row + x_from]):
+                continue  # is there already
+            if number != 0 and whole[number, READY] == 0:
+                get_ready(
+                    assets.triangles,
+                    assets.triangle_is_flat,
+                    assets.normals,
+                    assets.uvs,
+                    instances.pose,
+                    instances.color,
+                    instances.texture,
+                    instances.uv_scale,
+                    instances.shine,
+                    assets.texture_size,
+                    len(assets.mip_first_texel) - 1,
+                    number,
+                    orthographic,
+                    whole,
+                    scratch.real,
+                    look,
+                )
+            is_sky = number == 0 and behind < 0
+            textured = (number != 0 and whole[number, TEXTURE] != NO_TEXTURE) or (is_sky and box_sky)
+            if textured_to != 0 and not textured:
+                finish_run(
+                    assets.texel_rows, textured_from, textured_to, target, look, scratch.rows, scratch.texels, colors
+                )
+                textured_to = np.uint64(0)
+            # To whole blocks: what is too much is overwritten by the next run, or lies in the padding.
+            x_end = x_from + padded(x_to - x_from)
+            if number == 0 and behind >= 0:
+                show_behind(backdrops, np.uint64(behind), x_from, x_end, colors)
+            elif number == 0 and box_sky:
+                shade_sky_box(
+                    np.int32(assets.texel_rows.shape[1]),
+                    np.int32(assets.texture_size),
+                    y,
+                    x_from,
+                    x_end,
+                    orthographic,
+                    look,
+                    scratch.rows,
+                    scratch.texels,
+                )
+            elif number == 0:
+                shade_sky(
+                    views.camera,
+                    view,
+                    y,
+                    x_from,
+                    x_end,
+                    width,
+                    views.height[view],
+                    views.half_height[view],
+                    orthographic,
+                    target,
+                    look,
+                    colors,
+                )
+            else:
+                shade_run(
+                    np.int32(assets.texel_rows.shape[1]),
+                    np.int32(assets.texture_size),
+                    len(assets.mip_first_texel) - 1,
+                    number,
+                    y,
+                    x_from,
+                    x_end,
+                    orthographic,
+                    views.far[view],
+                    target,
+                    whole,
+                    scratch.real,
+                    look,
+                    scratch.rows,
+                    scratch.texels,
+                    colors,
+                )
+            if textured:
+                textured_from = textured_from if textured_to != 0 else x_from
+                textured_to = x_to
+            if sample > 0:
+                if textured:
+                    finish_run(assets.texel_rows, x_from, x_to, target, look, scratch.rows, scratch.texels, colors)
+                    textured_to = np.uint64(0)
+                for x in range(x_from, x_to):
+                    colors[sample * SAMPLE + x] = colors[SPARE + x]
+        if textured_to != 0:
+            finish_run(
+                assets.texel_rows, textured_from, textured_to, target, look, scratch.rows, scratch.texels, colors
+            )
+    if samples == 4:
+        _blend_samples(width, colors)
+
+
+@inlined
+def _blend_samples(width: int, colors: U32) -> None:
+    """The mean of the four samples' colours, rounded."""
+    two, three = np.uint64(2), np.uint64(3)
+    outer, inner, half = np.uint32(0xFF00FF), np.uint32(0x00FF00), np.uint32(0x020002)
+    for x in range(width):
+        a, b, c, d = colors[x], colors[SAMPLE + x], colors[two * SAMPLE + x], colors[three * SAMPLE + x]
+        red_blue = np.uint32((a & outer) + (b & outer) + (c & outer) + (d & outer) + half)
+        green = np.uint32((a & inner) + (b & inner) + (c & inner) + (d & inner) + np.uint32(0x200))
+        colors[x] = np.uint32((red_blue >> np.uint32(2)) & outer) | np.uint32((green >> np.uint32(2)) & inner)

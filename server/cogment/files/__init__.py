@@ -1,0 +1,1 @@
+"""Reading the YAML file of `worldloom serve --cogment FILE`."""

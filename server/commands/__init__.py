@@ -1,0 +1,1 @@
+"""Subcommands of the worldloom command line, a module for each."""

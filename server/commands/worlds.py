@@ -1,0 +1,34 @@
+"""`worldloom worlds`: which families of worlds there are."""
+
+import argparse
+import json
+
+from worldloom.server.commands.families import add_families, add_family_options, in_columns, terminal_width
+from worldloom.worlds.registry import FamilyError, find_family, known_families
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `worldloom worlds`."""
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+    add_family_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list. A family that cannot be loaded is in it, with the reason."""
+    add_families(args.families, args.model_dirs)
+    found = [_entry(name) for name in known_families()]
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    rows = [(one["family"] or "", one["text"] or f"cannot be used: {one['problem']}") for one in found]
+    print("\n".join(in_columns(rows, terminal_width(), indent="")) or "There are no families.")
+    if found:
+        print("\n`worldloom describe FAMILY` says more of each.")
+    return 0
+
+
+def _entry(name: str) -> dict[str, str | None]:
+    try:
+        return {"family": name, "text": find_family(name).text, "problem": None}
+    except FamilyError as error:
+        return {"family": name, "text": None, "problem": str(error)}

@@ -1,0 +1,143 @@
+"""How much of everything a server gives away; each limit is named by its flag in the error of whoever meets it.
+
+What a server is told before it starts. The command line and the TOML file both come from the fields below.
+"""
+
+import argparse
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from worldloom.protos.addresses import Address, TcpAddress, parse_address
+from worldloom.server.logs import LogFormat, LogLevel
+from worldloom.server.options import ConfigError, add_flags, options_of, read_file
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one server. The defaults suit a machine of a few cores."""
+
+    max_worlds: int = 4096
+    """Worlds at a time."""
+    max_lanes: int = 65_536
+    """Lanes at a time, over all worlds."""
+    max_streams: int = 1024
+    """Streams at a time."""
+    max_view_pixels: int = 1 << 20
+    """Pixels of one picture, width × height."""
+    max_message_bytes: int = 4 << 20
+    """Bytes of a request."""
+    max_reply_bytes: int = 256 << 20
+    """Bytes of a reply. Streams that do not say what they take get no more than 4 MiB, as gRPC's own limit is."""
+    max_shared_bytes: int = 4 << 30
+    """Bytes of all shared memory at a time. Of what is set aside only what is painted takes room."""
+    max_waiting_requests: int = 1024
+    """Requests of one stream that were not answered yet."""
+    idle_world_s: float = 600.0
+    """Seconds after which a world is destroyed that nobody has joined, or nobody calls for if it is a trial's."""
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """One server. What cannot be is refused here, with ConfigError; files are looked into when the server starts."""
+
+    listen: tuple[str, ...] = field(default=("127.0.0.1:9000",), metadata={"metavar": "ADDRESS"})
+    """HOST:PORT or unix:PATH to listen on; port 0 picks a free one. May be given again."""
+    renderer: Literal["auto", "gl", "cpu"] = "auto"
+    """What draws."""
+    device: int | None = field(default=None, metadata={"minimum": 0})
+    """The graphics device to draw on, as `worldloom doctor` lists them."""
+    family: tuple[str, ...] = field(default=(), metadata={"metavar": "MODULE:CLASS"})
+    """MODULE:CLASS of a family of your own to add, from a module that is installed or in this folder. May be given
+    again."""
+    model_dir: tuple[Path, ...] = field(default=(), metadata={"metavar": "DIRECTORY"})
+    """Directory that models of the family `mujoco` may come from, with all below it; from nowhere else. May be given
+    again."""
+    cogment: Path | None = None
+    """YAML file that says what trials are like: serves the Cogment API beside dm_env_rpc."""
+    tls_cert: Path | None = None
+    """Certificate of this server and those it was signed with, in PEM. With it every HOST:PORT speaks TLS."""
+    tls_key: Path | None = None
+    """Private key of that certificate, in PEM, without a password."""
+    tls_client_ca: Path | None = None
+    """Certificates in PEM: only clients that show one signed with these get in."""
+    insecure: bool = False
+    """Listen without TLS on addresses that other machines can reach: anyone may read along and join in."""
+    token_file: Path | None = None
+    """File that holds a token: only clients that send `authorization: Bearer TOKEN` get in."""
+    limits: Limits = field(default_factory=Limits)
+    """How much of everything it gives away; each is an option of its own."""
+    timers: bool = True
+    """Measure how long each stage of a tick takes, for `worldloom profile --attach` and whoever reads the counters."""
+    log_level: LogLevel = "info"
+    """Least weight of what is logged."""
+    log_format: LogFormat = "text"
+    """Logs for people, or JSON for programs."""
+
+    def __post_init__(self) -> None:
+        for option in OPTIONS:
+            owner = self if hasattr(self, option.field) else self.limits
+            option.take(getattr(owner, option.field), f"--{option.name}")
+        self._check_tls()
+        for address in self.addresses:
+            self._check_exposure(address)
+        if self.renderer == "cpu" and self.device is not None:
+            raise ConfigError(f"--device is {self.device}: expected none with --renderer cpu, which needs no device")
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where to listen."""
+        try:
+            found = tuple(parse_address(text) for text in self.listen)
+        except ValueError as error:
+            raise ConfigError(f"--listen {error}") from None
+        for address, text in zip(found, self.listen, strict=True):
+            if found.count(address) > 1 and getattr(address, "port", None) != 0:
+                raise ConfigError(f"--listen {text!r} is given twice: expected it once")
+        return found
+
+    def _check_tls(self) -> None:
+        for flag, value, needed, other in (
+            ("--tls-cert", self.tls_cert, "--tls-key", self.tls_key),
+            ("--tls-key", self.tls_key, "--tls-cert", self.tls_cert),
+            ("--tls-client-ca", self.tls_client_ca, "--tls-cert", self.tls_cert),
+        ):
+            if value is not None and other is None:
+                raise ConfigError(f"{flag} is {str(value)!r}: expected {needed} with it")
+
+    def _check_exposure(self, address: Address) -> None:
+        if isinstance(address, TcpAddress) and not (address.is_loopback or self.tls_cert or self.insecure):
+            raise ConfigError(exposure_text(str(address)))
+
+
+def exposure_text(address: str) -> str:
+    """Why an address is not listened on, and the ways out."""
+    return (
+        f"--listen {address!r} can be reached from other machines without encryption: expected --tls-cert and --tls-key"
+        " with it, or an address of this machine only (127.0.0.1, [::1], localhost, unix:PATH), or --insecure if"
+        " everyone on that network may read along and join in"
+    )
+
+
+OPTIONS = options_of(ServeConfig)
+
+
+def add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of every option, and of the file."""
+    add_flags(parser, OPTIONS)
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML file with options by the same names: max-worlds = 10. The command line wins over the file",
+    )
+
+
+def read_config(args: argparse.Namespace) -> ServeConfig:
+    """What the command line says, then the file, then the defaults."""
+    given: dict[str, Any] = {} if args.config is None else read_file(args.config, OPTIONS)
+    for option in OPTIONS:
+        if hasattr(args, option.field):
+            given[option.field] = option.take(getattr(args, option.field), f"--{option.name}")
+    limits = Limits(**{one.name: given.pop(one.name) for one in fields(Limits) if one.name in given})
+    return ServeConfig(**given, limits=limits)

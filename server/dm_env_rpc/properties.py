@@ -1,0 +1,258 @@
+"""The properties of this server: what it is, its limits and families, its counters; and of the world a stream is in."""
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from worldloom.kernels.tables import OUTPUTS
+from worldloom.protos.errors import InvalidArgument
+from worldloom.server.dm_env_rpc.property_tree import Property
+from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.shared_memory import SLOTS
+from worldloom.server.engine.timing import STAGES
+from worldloom.server.engine.world import Agent, World
+from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra
+from worldloom.worlds.settings import Setting
+
+T = TypeVar("T")
+_NOTHING = np.empty((0, 5))
+
+_SETTING_DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
+_LIGHTS = {
+    "light_direction": (3, None, None, "The way the light goes: east, north, up. Any length but zero."),
+    "light_color": (3, 0, 8, "The light's red, green and blue."),
+    "ambient": (3, 0, 8, "Light from above on what looks up."),
+    "ambient_ground": (3, 0, 8, "Light from below on what looks down."),
+    "sky_horizon": (3, 0, 1, "The sky's colour at the horizon."),
+    "sky_zenith": (3, 0, 1, "The sky's colour overhead."),
+    "fog_color": (3, 0, 1, "What far things fade into."),
+    "fog_range": (2, 0, None, "Metres at which fog begins and hides everything; no fog if the second is not larger."),
+}
+"""Columns of worldloom.kernels.tables.LaneTable that can be written: length, range, text."""
+
+
+def make_properties(engine: Engine, agent: Agent | None) -> list[Property]:
+    """The properties that a stream can see; `agent` is who it is in a world, if it has joined one."""
+    found = [*_server(engine), *_limits(engine), *_families(), *_counters(engine), *_timers(engine)]
+    if agent is not None and not agent.world.is_gone:
+        found += [*_world(engine, agent), *_cameras(agent), *_shared_memory(agent)]
+    return found
+
+
+def _always(value: T) -> Callable[[], T]:
+    return lambda: value
+
+
+def _server(engine: Engine) -> Iterator[Property]:
+    renderer = engine.easel.renderer
+    yield Property("server.version", "Version of worldloom.", "str", lambda: importlib.metadata.version("worldloom"))
+    yield Property("server.renderer", "What draws: gl or cpu.", "str", lambda: renderer.name)
+    yield Property("server.device", "What it draws on.", "str", lambda: renderer.device)
+
+
+def _limits(engine: Engine) -> Iterator[Property]:
+    for name, value in dataclasses.asdict(engine.limits).items():
+        flag = f"--{name.replace('_', '-')}"
+        dtype = "int64" if isinstance(value, int) else "float64"
+        yield Property(f"limits.{name}", f"What {flag} says.", dtype, _always(value))
+
+
+def _families() -> Iterator[Property]:
+    for name in known_families():
+        if needs_extra(name) and not is_loaded(name):
+            told = f"It is loaded when its first world is created; `worldloom describe {name}` says more."
+            yield Property(f"families.{name}.text", "What it is.", "str", _always(told))
+            continue
+        try:
+            family = find_family(name)
+        except FamilyError as error:
+            yield Property(f"families.{name}.problem", "Why it cannot be used.", "str", _always(str(error)))
+            continue
+        yield Property(f"families.{name}.text", "What it is.", "str", _always(family.text))
+        for setting in family.settings:
+            yield _setting(f"families.{name}.settings.{setting.name}", setting)
+
+
+def _setting(key: str, setting: Setting) -> Property:
+    choices = f" One of {', '.join(setting.choices)}." if setting.choices else ""
+    return Property(
+        key,
+        f"{setting.text}{choices} The value here is the default.",
+        _SETTING_DTYPES[type(setting.default)],
+        _always(setting.default),
+        minimum=setting.minimum,
+        maximum=setting.maximum,
+    )
+
+
+def _counters(engine: Engine) -> Iterator[Property]:
+    counters, directory = engine.counters, engine.directory
+
+    def count(key: str, text: str, read: Callable[[], int]) -> Property:
+        return Property(f"counters.{key}", text, "int64", read)
+
+    yield count("streams", "Streams that are open.", lambda: counters.streams)
+    yield count("worlds", "Worlds that there are.", lambda: len(directory.worlds))
+    yield count("lanes", "Lanes of all worlds.", lambda: directory.lanes_in_use)
+    yield count("shared_bytes", "Bytes of shared memory set aside.", lambda: directory.shared_bytes)
+    yield count("reply_slots", "Replies that there is memory for.", lambda: engine.reply_slots)
+    yield count("trials", "Trials whose worlds are here.", lambda: counters.trials)
+    yield count("trials_played", "Trials that this server plays or is ending.", lambda: counters.played())
+    yield count("messages", "Messages that trials sent to their worlds.", lambda: counters.messages)
+    yield count("requests", "Requests received.", lambda: counters.requests)
+    yield count("refusals", "Requests answered with an error.", lambda: counters.refusals)
+    yield count("ticks", "Rounds of the engine that answered a step.", lambda: counters.ticks)
+    yield count("steps", "Steps answered.", lambda: counters.steps)
+    yield count("lane_steps", "Lanes in those steps.", lambda: counters.lane_steps)
+    yield count("draws", "Calls of the renderer.", lambda: counters.draws)
+    yield count("views", "Views drawn in these calls.", lambda: counters.views)
+    yield Property("counters.mean_batch", "Steps in a tick on average.", "float64", lambda: counters.mean_batch)
+    for output in OUTPUTS:
+        yield count(f"frames.{output}", f"Pictures of {output} drawn.", partial(counters.frames.__getitem__, output))
+    for stage in STAGES:
+        yield Property(
+            f"counters.stage_s.{stage}",
+            f"Seconds spent in stage {stage} of the ticks.",
+            "float64",
+            partial(_seconds, engine, stage),
+        )
+
+
+def _seconds(engine: Engine, stage: str) -> float:
+    return engine.watch.stage_s[stage]
+
+
+def _timers(engine: Engine) -> Iterator[Property]:
+    watch = engine.watch
+    yield Property("timers.is_on", "Whether stages are measured: what --timers says.", "bool", _always(watch.is_on))
+    yield Property("timers.stages", "The names of the stages, with spaces between.", "str", _always(" ".join(STAGES)))
+    yield Property(
+        "timers.stage_s",
+        "Seconds spent in each of them, all at one moment.",
+        "float64",
+        lambda: list(watch.stage_s.values()),
+        shape=(len(STAGES),),
+    )
+    yield Property(
+        "timers.spans",
+        "The last stages: which, counted from 0, and the seconds of the monotonic clock when it began and ended.",
+        "float64",
+        lambda: [(STAGES.index(stage), start_s, end_s) for stage, start_s, end_s in watch.spans()] or _NOTHING[:, :3],
+        shape=(-1, 3),
+    )
+    yield Property(
+        "timers.ticks",
+        "The last ticks that answered steps: seconds of that clock when it began and ended; steps, lanes, views.",
+        "float64",
+        lambda: watch.ticks() or _NOTHING,
+        shape=(-1, 5),
+    )
+
+
+def _world(engine: Engine, agent: Agent) -> Iterator[Property]:
+    world = agent.world
+    shape = (len(world.lanes),) if world.is_vector else ()
+
+    def of_lanes(column: np.ndarray) -> np.ndarray:
+        values = column[world.lanes]
+        return np.asarray(values if world.is_vector else values[0])
+
+    yield Property("world.name", "The world this stream has joined.", "str", lambda: world.name)
+    yield Property("world.family", "Its family.", "str", lambda: world.pool.family.name)
+    yield Property("world.seed", "What chance in it comes from.", "uint64", lambda: world.seed)
+    yield Property("world.agent", "Which of its agents this stream is.", "int64", lambda: agent.slot)
+    yield Property("world.agents_joined", "Agents that are in it.", "int64", lambda: len(world.agents))
+    yield Property(
+        "world.episode",
+        "Episodes begun, counted from 0; -1 before the first.",
+        "int64",
+        lambda: of_lanes(world.pool.episode),
+        shape=shape,
+    )
+    yield Property(
+        "world.steps", "Steps in the episode so far.", "int64", lambda: of_lanes(world.pool.steps), shape=shape
+    )
+    for column, (length, low, high, text) in _LIGHTS.items():
+        yield Property(
+            f"world.lighting.{column}",
+            f"{text} Stays until the world is gone; in a vector world it is the same in all lanes.",
+            "float32",
+            partial(_light, engine, world, column),
+            partial(_set_light, world, column),
+            shape=(length,),
+            minimum=low,
+            maximum=high,
+        )
+
+
+def _light(engine: Engine, world: World, column: str) -> np.ndarray:
+    if column in world.lighting:
+        return world.lighting[column]
+    values: np.ndarray = getattr(engine.directory.scene.lanes, column)[world.pool.scene_lane[world.lanes[0]]]
+    return values
+
+
+def _set_light(world: World, column: str, value: np.ndarray) -> None:
+    if column == "light_direction" and not value.any():
+        raise InvalidArgument("light_direction is [0, 0, 0]: expected a way to go, such as [0, 0, -1]")
+    world.lighting[column] = value.copy()
+
+
+def _cameras(agent: Agent) -> Iterator[Property]:
+    world = agent.world
+    for camera in world.pool.family.cameras:
+        place = world.pool.family.look(world.pool.state, world.lanes[:1], camera.name, agent.slot)
+        own = float(np.ravel(place.half_height)[0])
+        if place.orthographic:
+            yield Property(
+                f"camera.{camera.name}.height_m",
+                "Metres from the picture's bottom to its top. For this stream, until it leaves.",
+                "float64",
+                partial(_height, agent, camera.name, own),
+                partial(_set_height, agent, camera.name),
+                minimum=0.001,
+                maximum=1e6,
+            )
+        else:
+            yield Property(
+                f"camera.{camera.name}.field_of_view",
+                "Degrees from the picture's bottom to its top. For this stream, until it leaves.",
+                "float64",
+                partial(_field_of_view, agent, camera.name, own),
+                partial(_set_field_of_view, agent, camera.name),
+                minimum=1.0,
+                maximum=170.0,
+            )
+
+
+def _height(agent: Agent, camera: str, own: float) -> float:
+    return 2 * agent.half_heights.get(camera, own)
+
+
+def _set_height(agent: Agent, camera: str, metres: np.ndarray) -> None:
+    agent.half_heights[camera] = float(metres) / 2
+
+
+def _field_of_view(agent: Agent, camera: str, own: float) -> float:
+    return float(np.degrees(2 * np.arctan(agent.half_heights.get(camera, own))))
+
+
+def _set_field_of_view(agent: Agent, camera: str, degrees: np.ndarray) -> None:
+    agent.half_heights[camera] = float(np.tan(np.radians(degrees) / 2))
+
+
+def _shared_memory(agent: Agent) -> Iterator[Property]:
+    segment = agent.segment
+    if segment is None:
+        return
+    yield Property("shm.name", "A path to open the shared memory by, on the same machine.", "str", lambda: segment.name)
+    yield Property("shm.token", "The text that it begins with.", "str", _always(segment.token))
+    yield Property("shm.size_bytes", "Bytes of it in all.", "int64", _always(segment.size_bytes))
+    yield Property("shm.slots", "Steps whose pictures are there at a time.", "int64", _always(SLOTS))
+    yield Property("shm.slot_bytes", "Bytes of a slot.", "int64", _always(segment.slot_bytes))
+    for name, offset in segment.offsets.items():
+        yield Property(f"shm.offsets.{name}", "Where in a slot these pictures begin.", "int64", _always(offset))

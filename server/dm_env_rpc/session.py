@@ -1,0 +1,238 @@
+"""Replies that are the same whatever was asked.
+
+A session: the dm_env_rpc protocol for one stream, as a state machine. Bytes come in, bytes go out.
+
+A stream is joined to a world or it is not. There is one handler for each message; it returns the response, or None if
+the response comes later, when other agents have stepped. A handler that refuses has changed nothing. All of it runs on
+the engine's thread.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from dm_env_rpc.v1.extensions import properties_pb2
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError, Message
+
+from worldloom.protos.errors import (
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    Refusal,
+    Unimplemented,
+)
+from worldloom.server.dm_env_rpc.properties import make_properties
+from worldloom.server.dm_env_rpc.property_tree import PropertyTree
+from worldloom.server.dm_env_rpc.specs import offer_specs
+from worldloom.server.dm_env_rpc.step_layout import step_layout
+from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from
+from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.observations import Offer
+from worldloom.server.engine.world import Agent, Step, World, WorldReset
+from worldloom.server.logs import Log
+from worldloom.worlds.pool import INTERRUPTED
+
+
+def error_reply(refusal: Refusal) -> bytes:
+    """A serialised EnvironmentResponse that says why a request was refused."""
+    response = dm_env_rpc_pb2.EnvironmentResponse()
+    response.error.code = refusal.code
+    # A lone surrogate (from a file name, say) has no UTF-8 form and must not turn one error into another.
+    response.error.message = str(refusal).encode(errors="replace").decode()
+    reply: bytes = response.SerializeToString()
+    return reply
+
+
+log = Log("session")
+
+Tensors: TypeAlias = Mapping[str, rpc.Tensor]
+
+
+class Session:
+    """One stream's side of the protocol."""
+
+    def __init__(self, engine: Engine, name: str, target: Any) -> None:
+        self.engine = engine
+        self._wardrobe = engine.wardrobe(step_layout)
+        self.name = name
+        """For the log."""
+        self.agent: Agent | None = None
+        self._target = target
+        self._readers: dict[int, ActionReader] = {}
+        self._is_closed = False
+
+    def open(self) -> None:
+        """The stream is there."""
+        self.engine.counters.streams += 1
+        log.debug("opened", stream=self.name)
+
+    def close(self) -> None:
+        """The stream is gone: it leaves its world, and whatever it waits for is not sent any more."""
+        self._is_closed = True
+        self.engine.counters.streams -= 1
+        self._leave()
+        log.debug("closed", stream=self.name)
+
+    def receive(self, data: bytes) -> None:
+        """Take a request. One reply is sent for it, now or in a later tick."""
+        if self._is_closed:
+            return
+        self.engine.counters.requests += 1
+        self._answer(lambda: self._handle(data))
+
+    def _answer(self, work: Callable[[], rpc.EnvironmentResponse | None]) -> None:
+        """Send what comes of it, if it is an answer already, or why it failed."""
+        try:
+            response = work()
+        except Refusal as refusal:
+            self._refuse(refusal)
+        except Exception as error:
+            log.error("request failed", stream=self.name)
+            self._refuse(Internal(f"the server failed: {type(error).__name__}; its log has more"))
+        else:
+            if response is not None:
+                self._send(response)
+
+    def _handle(self, data: bytes) -> rpc.EnvironmentResponse | None:
+        try:
+            request = rpc.EnvironmentRequest.FromString(data)
+        except DecodeError as error:
+            raise InvalidArgument(
+                f"{len(data)} bytes that cannot be read: expected a dm_env_rpc.v1.EnvironmentRequest"
+            ) from error
+        kind = request.WhichOneof("payload")
+        if kind is None:
+            raise InvalidArgument(f"a request without a payload: expected one of {', '.join(_HANDLERS)}")
+        return _HANDLERS[kind](self, getattr(request, kind))
+
+    def _create_world(self, request: rpc.CreateWorldRequest) -> None:
+        given = settings_from(request.settings)
+        self.engine.create(given, lambda create: self._answer(lambda: self._finish_create(create)))
+
+    def _finish_create(self, create: Callable[[], World]) -> rpc.EnvironmentResponse | None:
+        if self._is_closed:
+            return None  # it took long, and whoever asked has gone
+        world = create()
+        log.info("created", stream=self.name, world=world.name, lanes=len(world.lanes))
+        return rpc.EnvironmentResponse(create_world=rpc.CreateWorldResponse(world_name=world.name))
+
+    def _join_world(self, request: rpc.JoinWorldRequest) -> rpc.EnvironmentResponse:
+        if self.agent is not None and not self.agent.world.is_gone:
+            raise FailedPrecondition(
+                f"this stream has joined {self.agent.world.name} already: leave it first, or join over another stream"
+            )
+        directory = self.engine.directory
+        world = directory.find(request.world_name)
+        agent = directory.join(world, settings_from(request.settings), self._wardrobe)
+        self._leave()  # the world that is gone, if there was one
+        self.agent = agent
+        self._set_offer(self.agent.offer)
+        log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.slot)
+        return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=offer_specs(self.agent.offer)))
+
+    def _step(self, request: rpc.StepRequest) -> None:
+        agent = self._joined("Step")
+        wanted = agent.offer.want(request.requested_observations)
+        actions = {}
+        if agent.is_running:  # from any other state they are ignored, right or wrong
+            for uid, tensor in request.actions.items():
+                reader = self._readers.get(uid)
+                if reader is None:
+                    known = ", ".join(f"{uid} ({reader.name})" for uid, reader in self._readers.items())
+                    raise InvalidArgument(f"action {uid} is not there: expected some of {known or 'none'}")
+                actions[reader.name] = reader.read(tensor)
+        self.engine.step(Step(agent, actions, wanted, self._answer_step, self._refuse))
+
+    def _answer_step(self, step: Step) -> None:
+        if not self._is_closed:
+            self.engine.send(self._target, step.reply)
+
+    def _reset(self, request: rpc.ResetRequest) -> rpc.EnvironmentResponse:
+        agent = self._joined("Reset")
+        if request.settings:
+            self.engine.directory.rejoin(agent, settings_from(request.settings))
+            self._set_offer(agent.offer)
+        if agent.is_running:
+            agent.state = INTERRUPTED
+            self.engine.touch(agent.world)  # someone may wait for just this
+        return rpc.EnvironmentResponse(reset=rpc.ResetResponse(specs=offer_specs(agent.offer)))
+
+    def _reset_world(self, request: rpc.ResetWorldRequest) -> None:
+        directory = self.engine.directory
+        world = directory.find(request.world_name)
+        given = settings_from(request.settings)
+        directory.check_restart(world, given)
+        restart = partial(directory.restart, world, given)
+        self.engine.reset_world(world, WorldReset(self.agent, restart, self._answer_reset_world, self._refuse))
+
+    def _answer_reset_world(self) -> None:
+        self._send(rpc.EnvironmentResponse(reset_world=rpc.ResetWorldResponse()))
+
+    def _leave_world(self, request: rpc.LeaveWorldRequest) -> rpc.EnvironmentResponse:
+        self._leave()
+        return rpc.EnvironmentResponse(leave_world=rpc.LeaveWorldResponse())
+
+    def _destroy_world(self, request: rpc.DestroyWorldRequest) -> rpc.EnvironmentResponse:
+        world = self.engine.directory.find(request.world_name)
+        if self.agent is not None and self.agent.world is world:
+            raise FailedPrecondition(f"this stream has joined {world.name}: leave it before you destroy it")
+        self.engine.destroy(world)
+        log.info("destroyed", stream=self.name, world=world.name)
+        return rpc.EnvironmentResponse(destroy_world=rpc.DestroyWorldResponse())
+
+    def _extension(self, request: AnyMessage) -> rpc.EnvironmentResponse:
+        if not request.Is(properties_pb2.PropertyRequest.DESCRIPTOR):
+            raise Unimplemented(
+                f"extension {request.type_url[:100]!r} is not known: expected {_PROPERTY_REQUEST}, the only one here"
+            )
+        try:
+            asked = properties_pb2.PropertyRequest.FromString(request.value)
+        except DecodeError as error:
+            raise InvalidArgument(f"an extension that cannot be read: expected a {_PROPERTY_REQUEST}") from error
+        tree = PropertyTree(make_properties(self.engine, self.agent))
+        response = rpc.EnvironmentResponse()
+        response.extension.Pack(tree.handle(asked))
+        return response
+
+    def _joined(self, what: str) -> Agent:
+        if self.agent is None:
+            raise FailedPrecondition(f"{what} on a stream that has joined no world: expected JoinWorld before it")
+        if self.agent.world.is_gone:
+            raise NotFound(f"world {self.agent.world.name} is gone: it was destroyed; leave it and join another")
+        return self.agent
+
+    def _set_offer(self, offer: Offer) -> None:
+        self._readers = {uid: ActionReader(spec, offer.lanes) for uid, spec in offer.actions.items()}
+
+    def _leave(self) -> None:
+        if self.agent is not None:
+            self.engine.leave(self.agent)
+            log.info("left", stream=self.name, world=self.agent.world.name, agent=self.agent.slot)
+            self.agent = None
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self.engine.counters.refusals += 1
+        log.debug("refused", stream=self.name, code=refusal.code, text=str(refusal))
+        if not self._is_closed:
+            self.engine.send(self._target, error_reply(refusal))
+
+    def _send(self, response: Message) -> None:
+        if not self._is_closed:
+            self.engine.send(self._target, response.SerializeToString())
+
+
+_PROPERTY_REQUEST = properties_pb2.PropertyRequest.DESCRIPTOR.full_name
+_HANDLERS: dict[str, Callable[[Session, Any], rpc.EnvironmentResponse | None]] = {
+    "create_world": Session._create_world,
+    "join_world": Session._join_world,
+    "step": Session._step,
+    "reset": Session._reset,
+    "reset_world": Session._reset_world,
+    "leave_world": Session._leave_world,
+    "destroy_world": Session._destroy_world,
+    "extension": Session._extension,
+}

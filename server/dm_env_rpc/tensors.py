@@ -1,0 +1,267 @@
+"""Tensor messages to NumPy and back.
+
+What a client sends is compared with what was expected before anything is made of it: no memory is ever reserved for
+a shape just because somebody sent it. Errors quote no more than a line of what came.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
+
+from worldloom.protos.errors import InvalidArgument
+from worldloom.protos.wire import field
+from worldloom.server.dm_env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds, element_bounds
+from worldloom.worlds.family import Bound, Spec
+from worldloom.worlds.settings import plain
+
+MAX_SETTINGS = 256
+MAX_SETTING_ELEMENTS = 4096
+MAX_NAME_LENGTH = 256
+MAX_TEXT_LENGTH = 1 << 16
+MAX_TEXT_TOTAL = 1 << 20
+"""Elements × the longest of them in an array of texts: NumPy gives each the room of the longest."""
+
+_DTYPE_OF = {payload: dtype for dtype, payload in PAYLOADS.items()}
+_FEW = 48
+"""Elements below which a list is the faster way to an array."""
+_AS_IN_MEMORY = frozenset({"float32", "float64", "bool"})
+"""Repeated fields whose elements lie on the wire as they do in memory, one after the other."""
+_QUOTED = 80
+
+
+class TensorReader:
+    """Reads tensors that should have one dtype, shape and range.
+
+    One dimension of the shape may be negative: its length varies. `also` names dtypes whose payloads are taken as well
+    and converted, where each value can be.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        dtype: str,
+        shape: Sequence[int],
+        minimum: Bound = None,
+        maximum: Bound = None,
+        also: Sequence[str] = (),
+    ) -> None:
+        if dtype not in PAYLOADS:
+            raise ValueError(f"{what} has dtype {dtype!r}: expected one of {', '.join(PAYLOADS)}")
+        self.what = what
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.also = tuple(also)
+        self._np_dtype = np.dtype(dtype)
+        self._payload = PAYLOADS[dtype]
+        self._in_bytes = dtype in BYTE_DTYPES
+        self._is_text = dtype == "str"
+        self._dimensions = list(self.shape)
+        self._varies = any(size < 0 for size in self.shape)
+        self._size = -1 if self._varies else prod(self.shape)
+        self._array_shape = self.shape
+        self._is_number = self._np_dtype.kind in "fiu"
+        self._low: float | None = None
+        self._high: float | None = None
+        self._least: Any = -np.inf
+        self._most: Any = np.inf
+        self._each = isinstance(minimum, tuple) or isinstance(maximum, tuple)
+        if self._each:
+            finite = np.finfo(dtype)
+            least, most = element_bounds(dtype, shape, minimum, maximum)
+            self._least, self._most = np.maximum(least, finite.min), np.minimum(most, finite.max)
+        elif self._is_number:
+            assert not isinstance(minimum, tuple)
+            assert not isinstance(maximum, tuple)
+            self._low, self._high = bounds(dtype, minimum, maximum)
+            info: Any = np.finfo(dtype) if self._np_dtype.kind == "f" else np.iinfo(dtype)
+            self._least = np.asarray(info.min).item() if self._low is None else self._low
+            self._most = np.asarray(info.max).item() if self._high is None else self._high
+        # Infinity is refused like NaN, whether there is a range or not.
+        self._checked = self._np_dtype.kind == "f" or self._low is not None or self._high is not None
+
+    def read(self, tensor: Tensor) -> np.ndarray:
+        """The tensor's values, C-contiguous and of exactly the dtype; they may lie in memory that cannot be written."""
+        payload = tensor.WhichOneof("payload")
+        if payload != self._payload:
+            return self._read_other(tensor, payload)
+        array = getattr(tensor, payload).array
+        count = len(array)
+        shape = self._array_shape
+        if count != self._size or tensor.shape != self._dimensions:
+            shape = self._fit(tensor.shape[:], count)
+        if self._in_bytes:
+            values = np.frombuffer(array, self._np_dtype)
+        elif count < _FEW or self._is_text:
+            if self._is_text:
+                self._limit_texts(array)
+            values = np.array(array[:], self._np_dtype)
+        else:
+            values = np.array(array, self._np_dtype)
+        if self._checked:
+            self._check(values, shape, values)
+        return np.full(shape, values[0]) if count == 1 < self._size else values.reshape(shape)
+
+    def _read_other(self, tensor: Tensor, payload: str | None) -> np.ndarray:
+        """Values of another type than the one asked for."""
+        array: Any = getattr(tensor, payload).array if payload else ()
+        if not array and self._varies:  # a client cannot know the type of an empty list
+            return np.zeros(self._fit(tensor.shape[:], 0), self._np_dtype)
+        dtype = _DTYPE_OF.get(payload or "", "")
+        if dtype not in self.also:
+            others = "".join(f", {PAYLOADS[other]}" for other in self.also)
+            raise InvalidArgument(f"{self.what} came as {payload or 'no payload'}: expected {self._payload}{others}")
+        shape = self._fit(tensor.shape[:], len(array))
+        values = came = np.frombuffer(array, dtype) if dtype in BYTE_DTYPES else np.array(array[:], dtype)
+        if self._np_dtype.kind == "f":
+            with np.errstate(over="ignore"):  # what is too large for the type becomes infinite, and is refused
+                values = came.astype(self._np_dtype)
+        self._check(values, shape, came)
+        values = values.astype(self._np_dtype, copy=False)
+        return np.full(shape, values[0]) if len(values) == 1 < self._size else values.reshape(shape)
+
+    def _check(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> None:
+        """Refuse values out of range. NaN is out of every range: it fails comparisons, and min() hands it on."""
+        if self._each:
+            if not ((values >= self._least) & (values <= self._most)).all():
+                self._refuse_values(values, shape, came)
+        elif len(values) < _FEW:
+            for value in values.tolist():
+                if not self._least <= value <= self._most:
+                    self._refuse_values(values, shape, came)
+        elif not (self._least <= values.min().item() and values.max().item() <= self._most):
+            self._refuse_values(values, shape, came)
+
+    def _fit(self, sent: list[int], count: int) -> tuple[int, ...]:
+        """The shape of the array that a tensor of that shape and that many elements stands for."""
+        shape = self.shape
+        if self._varies:
+            rest = prod(size for size in shape if size >= 0)
+            shape = tuple(count // max(rest, 1) if size < 0 else size for size in shape)
+        matches = (
+            len(sent) == len(shape)
+            and sum(came < 0 for came in sent) <= 1
+            and all(came < 0 or came == size for came, size in zip(sent, shape, strict=True))
+        )
+        one_for_all = count == 1 and self._size > 0
+        if (matches and (count == prod(shape) or one_for_all)) or (one_for_all and not sent):
+            return shape if self._varies else self._array_shape
+        elements = "" if self._varies else f" and {_elements(self._size)}, or one for all of them"
+        raise InvalidArgument(
+            f"{self.what} has shape {_shown_shape(sent)} and {_elements(count)}: "
+            f"expected shape {list(self.shape)}{elements}"
+        )
+
+    def _limit_texts(self, texts: Sequence[str]) -> None:
+        longest = max(map(len, texts), default=0)
+        if len(texts) * longest > MAX_TEXT_TOTAL:
+            raise InvalidArgument(
+                f"{self.what} has {_elements(len(texts))} of up to {longest} characters: "
+                f"expected {MAX_TEXT_TOTAL} characters at most, each element counted as long as the longest"
+            )
+
+    def _refuse_values(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> NoReturn:
+        """Say which of the values is the first that is out of range."""
+        inside = (values >= self._least) & (values <= self._most)
+        first = int(np.argmin(inside))
+        index = [int(place) for place in np.unravel_index(first, shape)] if len(inside) > 1 else []
+        where = f" at {index[-len(self.shape) :]}" if index else ""
+        if self._each:
+            expected = f"a finite number from {plain(self._least[first])} to {plain(self._most[first])}"
+        else:
+            expected = self.range_in_words
+        raise InvalidArgument(f"{self.what} is {came[first % len(came)]}{where}: expected {expected}")
+
+    @property
+    def range_in_words(self) -> str:
+        """What values are taken."""
+        words = "a finite number" if self._np_dtype.kind == "f" else "an integer"
+        low, high = self._low, self._high
+        if self._np_dtype.kind != "f":
+            low, high = self._least, self._most
+        if low is not None and high is not None:
+            return f"{words} from {plain(low)} to {plain(high)}"
+        if low is not None:
+            return f"{words} of {plain(low)} or more"
+        return f"{words} of {plain(high)} or less" if high is not None else words
+
+
+class ActionReader(TensorReader):
+    """Reads one action of a joined stream, as [lanes, *shape of the spec]; one lane where the stream has none."""
+
+    def __init__(self, spec: Spec, lanes: int | None) -> None:
+        shape = spec.shape if lanes is None else (lanes, *spec.shape)
+        super().__init__(f"action {spec.name!r}", spec.dtype, shape, spec.minimum, spec.maximum)
+        self.name = spec.name
+        self._array_shape = (lanes or 1, *spec.shape)
+
+
+def pack(tensor: Tensor, value: np.ndarray) -> None:
+    """Fill an empty Tensor message with an array of any strides."""
+    dtype = "str" if value.dtype.kind == "U" else value.dtype.name
+    if dtype not in PAYLOADS:
+        raise ValueError(f"an array of {value.dtype}: expected one of {', '.join(PAYLOADS)}")
+    payload = getattr(tensor, PAYLOADS[dtype])
+    payload.SetInParent()  # an array without elements has a type, too
+    if dtype in BYTE_DTYPES:
+        payload.array = value.tobytes()
+    elif dtype in _AS_IN_MEMORY and value.size >= _FEW:
+        data = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
+        payload.MergeFromString(field(1, len(data)) + data)  # as `array` lies on the wire
+    else:
+        payload.array.extend(value.ravel().tolist())
+    tensor.shape.extend(value.shape)
+
+
+def settings_from(tensors: Mapping[str, Tensor]) -> dict[str, object]:
+    """Settings as plain Python: a single value where the shape is empty, else a list."""
+    if len(tensors) > MAX_SETTINGS:
+        raise InvalidArgument(f"{len(tensors)} settings came: expected {MAX_SETTINGS} at most")
+    # In order of their names: of several errors it is always the same that is told.
+    return {name: _setting(name, tensor) for name, tensor in sorted(tensors.items())}
+
+
+def _setting(name: str, tensor: Tensor) -> object:
+    what = f"setting {shown(name)}"
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidArgument(f"{what} has a name of {len(name)} characters: expected {MAX_NAME_LENGTH} at most")
+    payload = tensor.WhichOneof("payload")
+    if payload not in _DTYPE_OF:
+        raise InvalidArgument(f"{what} has {payload or 'no payload'}: expected numbers, bools or strings")
+    array = getattr(tensor, payload).array
+    count = len(array)
+    if not count:
+        raise InvalidArgument(f"{what} is empty: expected a value, or a list of them")
+    if len(tensor.shape) > 1:
+        raise InvalidArgument(f"{what} has shape {_shown_shape(tensor.shape[:9])}: expected a single value or a list")
+    length = tensor.shape[0] if tensor.shape else 1
+    if max(count, length) > MAX_SETTING_ELEMENTS:
+        raise InvalidArgument(f"{what} has {max(count, length)} elements: expected {MAX_SETTING_ELEMENTS} at most")
+    if length == 0 or (length > 0 and count not in (1, length)):
+        raise InvalidArgument(
+            f"{what} has shape {_shown_shape(tensor.shape[:])} and {_elements(count)}: expected a shape that fits"
+        )
+    values = np.frombuffer(array, np.int8).tolist() if payload == "int8s" else list(array)
+    if payload == "strings" and max(map(len, values)) > MAX_TEXT_LENGTH:
+        raise InvalidArgument(
+            f"{what} has a text of {max(map(len, values))} characters: expected {MAX_TEXT_LENGTH} at most"
+        )
+    if not tensor.shape:
+        return values[0]
+    return values * length if count == 1 and length > 0 else values
+
+
+def shown(text: str) -> str:
+    """A text that a client sent, as errors quote it: never more than a line of it."""
+    quoted = repr(text[:_QUOTED])
+    return quoted if len(text) <= _QUOTED and len(quoted) <= _QUOTED + 2 else f"{quoted[:_QUOTED]}…'"
+
+
+def _shown_shape(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape[:8]))}{', …' if len(shape) > 8 else ''}]"
+
+
+def _elements(count: int) -> str:
+    return f"{count} element{'' if count == 1 else 's'}"

@@ -1,1 +1,0 @@
-"""The dm_env_rpc protocol as a state machine: bytes in, bytes out. Knows nothing of gRPC."""

@@ -1,0 +1,170 @@
+"""A server's life: start, serve until told to stop, answer what was asked, end."""
+
+import asyncio
+import contextlib
+import functools
+import gc
+import signal
+import sys
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from dm_env_rpc.v1 import dm_env_rpc_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from worldloom.render.choose import choose, explain, make_renderer
+from worldloom.render.renderer import Renderer
+from worldloom.server.config import ServeConfig
+from worldloom.server.dm_env_rpc.session import Session
+from worldloom.server.engine.engine import Engine
+from worldloom.server.logs import Log, set_up_logs
+from worldloom.server.transports.grpc_streams import Streams, channel_options
+from worldloom.server.transports.listening import check_free, listen
+from worldloom.server.transports.security import TokenCheck, read_credentials, read_token
+
+if TYPE_CHECKING:
+    from worldloom.server.cogment.orchestrator.trials import Trials
+    from worldloom.server.cogment.settings import TrialSettings
+
+log = Log("running")
+
+GRACE_S = 10.0
+"""How long a server that stops waits for its clients to take their answers, and then for its engine to end."""
+_FAREWELL_S = 0.5
+"""How long it waits after that for answers to calls about trials, which it knows to be given but not to be sent."""
+_SWITCH_S = 0.001
+"""How long a thread may keep the others waiting. The engine and the event loop hand over to each other all the time,
+and Python's own 5 ms are several times what a step takes."""
+SERVICE: str = dm_env_rpc_pb2.DESCRIPTOR.services_by_name["Environment"].full_name
+
+
+def serve(config: ServeConfig) -> None:
+    """Serve until SIGTERM or SIGINT. What keeps it from starting is raised, and leaves nothing behind."""
+    set_up_logs(config.log_level, config.log_format)
+    sys.setswitchinterval(_SWITCH_S)
+    credentials = read_credentials(config.tls_cert, config.tls_key, config.tls_client_ca)
+    token = read_token(config.token_file)
+    settings = _read_trials(config)
+    for address in config.addresses:
+        check_free(address)  # before kernels are compiled, which takes a while
+    engine = Engine(functools.partial(_make_renderer, config), config.limits, config.timers)
+    streams = Streams(engine.post, functools.partial(Session, engine), config.limits)
+    engine.start(streams.wake, failed=functools.partial(signal.raise_signal, signal.SIGTERM))
+    gc.collect()
+    gc.freeze()  # what is there now stays: it need not be looked through again and again
+    try:
+        asyncio.run(_serve(config, credentials, token, engine, streams, settings))
+    finally:
+        _end(engine)
+    if engine.has_failed:
+        raise RuntimeError("the engine failed: the log above says where; please report it")
+
+
+async def _serve(
+    config: ServeConfig,
+    credentials: grpc.ServerCredentials | None,
+    token: str | None,
+    engine: Engine,
+    streams: Streams,
+    settings: "TrialSettings | None",
+) -> None:
+    server = grpc.aio.server(
+        interceptors=[] if token is None else [TokenCheck(token)], options=channel_options(config.limits)
+    )
+    server.add_generic_rpc_handlers([streams.handler(SERVICE)])
+    services, trials = [SERVICE], None
+    if settings is not None:
+        more, trials = _add_trials(server, engine, settings)
+        services += more
+    health_service = await _add_health(server, services)
+    reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    with contextlib.ExitStack() as at_the_end:
+        addresses = [listen(server, address, credentials, at_the_end) for address in config.addresses]
+        signals = _catch_signals()
+        await server.start()
+        for address in addresses:
+            log.info("listening", address=address)
+            print(f"listening on {address}", flush=True)
+
+        log.info("stopping", signal=(await signals.get()).name)
+        await health_service.enter_graceful_shutdown()
+        streams.drain()
+        if trials is not None:
+            trials.drain()
+        engine.drain()
+        await _first_of(_all_ended(streams, trials), signals.get(), timeout_s=GRACE_S)
+        await server.stop(grace=None if trials is None else _FAREWELL_S)
+        await _let_others_end()
+    log.info("stopped")
+
+
+def _read_trials(config: ServeConfig) -> "TrialSettings | None":
+    """What the file of --cogment says; without it nothing of that API is even loaded."""
+    if config.cogment is None:
+        return None
+    from worldloom.server.cogment.files.trial_file import read_trial_file
+
+    return read_trial_file(config.cogment, config.limits)
+
+
+def _add_trials(server: grpc.aio.Server, engine: Engine, settings: "TrialSettings") -> "tuple[tuple[str, ...], Trials]":
+    from worldloom.server.cogment.services import SERVICES, add_services
+
+    return SERVICES, add_services(server, engine, settings)
+
+
+async def _all_ended(streams: Streams, trials: "Trials | None") -> None:
+    """Wait until everyone has been answered."""
+    if trials is not None:
+        await trials.close()
+    await streams.have_ended()
+
+
+async def _add_health(server: grpc.aio.Server, services: Sequence[str]) -> health.aio.HealthServicer:
+    servicer = health.aio.HealthServicer()
+    for service in services:
+        await servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    return servicer
+
+
+def _catch_signals() -> "asyncio.Queue[signal.Signals]":
+    """The signals to stop, as they come."""
+    caught: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, caught.put_nowait, one)
+    return caught
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object], timeout_s: float) -> None:
+    """Wait for whatever comes first."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+async def _let_others_end() -> None:
+    """Wait for the handlers of calls that were cut off. gRPC does not, and complains if the loop ends before them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=GRACE_S)
+
+
+def _make_renderer(config: ServeConfig) -> Renderer:
+    choice = choose(config.renderer, config.device)
+    renderer = make_renderer(choice.name, choice.device)
+    log.info("drawing", renderer=renderer.name, device=renderer.device, reason=explain(choice, config.renderer))
+    return renderer
+
+
+def _end(engine: Engine) -> None:
+    """Stop the engine, or give it up if it hangs: its thread does not keep the process alive."""
+    stopping = threading.Thread(target=engine.stop, daemon=True)
+    stopping.start()
+    stopping.join(GRACE_S)
+    if stopping.is_alive():
+        raise RuntimeError(f"the engine did not end within {GRACE_S:g} s: a family's step or a driver hangs")

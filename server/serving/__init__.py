@@ -1,1 +1,0 @@
-"""How the server is configured, started, reached, watched and stopped."""

@@ -1,0 +1,1 @@
+"""Transports: how requests and replies travel between clients and the engine."""

@@ -1,0 +1,147 @@
+"""Listening on addresses. One that cannot be had is refused in one line, and nobody's address is taken from them."""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+import urllib.parse
+from pathlib import Path
+
+import grpc
+
+from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, is_loopback
+
+_PROBE_TIMEOUT_S = 2.0
+
+
+class ListenError(OSError):
+    """An address that cannot be listened on; the text says why."""
+
+
+def check_free(address: Address) -> None:
+    """Raise ListenError if an address is taken or cannot be had. Stale socket files are removed.
+
+    gRPC itself replaces the socket of a live server without a word, and does not say why it cannot bind a port.
+    """
+    if isinstance(address, UnixAddress):
+        _check_path(address)
+    else:
+        for family, number in _resolve(address):
+            _check_port(address, family, number)
+
+
+def listen(
+    server: grpc.aio.Server,
+    address: Address,
+    credentials: grpc.ServerCredentials | None,
+    at_the_end: contextlib.ExitStack,
+) -> Address:
+    """Have a gRPC server listen there once it starts; TLS is for TCP. The address with its true port comes back."""
+    check_free(address)
+    if isinstance(address, UnixAddress):
+        _add(server, address, f"unix:{urllib.parse.quote(os.fsencode(address.path))}", None)
+        at_the_end.callback(_remove, address.path, _identity(address.path))
+        return address
+    port = address.port
+    for _, number in _resolve(address):
+        # Each number by itself: of a name with several, gRPC would be content with any one.
+        port = _add(server, address, str(TcpAddress(number, port)), credentials)
+    return TcpAddress(address.host, port)
+
+
+def _add(server: grpc.aio.Server, address: Address, target: str, credentials: grpc.ServerCredentials | None) -> int:
+    try:
+        port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+    except RuntimeError:  # gRPC names no reason; whatever could be foreseen has been checked
+        raise ListenError(f"cannot listen on {address}: gRPC refuses it; someone else may just have taken it") from None
+    assert isinstance(port, int)
+    return port
+
+
+def _resolve(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
+    """Every address in numbers that a host stands for, and of which kind it is."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ListenError(f"cannot listen on {address}: no address for host {address.host!r} ({error})") from None
+    numbers: list[tuple[socket.AddressFamily, str]]
+    numbers = list(dict.fromkeys((family, str(place[0])) for family, _, _, _, place in found))
+    if address.host.lower() == "localhost":  # trusted to stay on this machine, so it has to
+        numbers = [(family, number) for family, number in numbers if is_loopback(number)]
+        numbers = [one for one in numbers if _is_there(*one)] or [(socket.AF_INET, "127.0.0.1")]
+    return numbers
+
+
+def _is_there(family: socket.AddressFamily, number: str) -> bool:
+    """Whether this machine has that address: many name ::1 as localhost and go without IPv6."""
+    try:
+        with socket.socket(family) as probe:
+            probe.bind((number, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _check_port(address: TcpAddress, family: socket.AddressFamily, number: str) -> None:
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: old connections do not count
+            probe.bind((number, address.port))
+            probe.listen()
+    except OSError as error:
+        hint = {
+            errno.EADDRINUSE: "another server may be running there: stop it, or take another port with --listen; port "
+            "0 picks a free one",
+            errno.EACCES: "ports below 1024 are for the system; take a higher one",
+            errno.EADDRNOTAVAIL: "this machine has no such address",
+        }.get(error.errno or 0, "take another address")
+        raise ListenError(f"cannot listen on {address}: {error.strerror or error}; {hint}") from None
+
+
+def _check_path(address: UnixAddress) -> None:
+    path = address.path
+    if not path.parent.is_dir():
+        raise ListenError(f"cannot listen on {address}: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ListenError(f"cannot listen on {address}: no permission to make files in {path.parent}")
+    if not os.path.lexists(path):
+        return
+    if not _is_socket(path):
+        raise ListenError(f"cannot listen on {address}: the file there is no socket; remove it, or take another path")
+    if not _remove_if_dead(path):
+        raise ListenError(f"cannot listen on {address}: a server listens there; stop it, or take another path")
+
+
+def _is_socket(path: Path) -> bool:
+    return stat.S_ISSOCK(path.lstat().st_mode)
+
+
+def _remove_if_dead(path: Path) -> bool:
+    """Remove a socket that nobody listens on; whether it is gone."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_PROBE_TIMEOUT_S)
+            probe.connect(str(path))
+    except FileNotFoundError:
+        return True
+    except ConnectionRefusedError:
+        path.unlink(missing_ok=True)
+        return True
+    except OSError:
+        return False  # its queue is full, or it is not for us: someone is there
+    return False
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _remove(path: Path, identity: tuple[int, int] | None) -> None:
+    """Remove our socket, unless it is gone or someone else's by now."""
+    if identity is not None and _identity(path) == identity:
+        path.unlink(missing_ok=True)

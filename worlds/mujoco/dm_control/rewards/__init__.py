@@ -1,0 +1,1 @@
+"""Rewards and observations of dm_control tasks for many lanes at once."""

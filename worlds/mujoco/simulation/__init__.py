@@ -1,0 +1,1 @@
+"""Simulating many lanes of a MuJoCo model at once."""
