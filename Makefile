@@ -8,7 +8,7 @@ PEERS := .venv-peers/.installed
 FAMILIES ?= maze catch cartpole
 TEST_WORKERS ?= 2
 LINKS := build/typing/worldloom
-ROOMS := $(patsubst %/py.typed,%,$(wildcard */py.typed))
+PACKAGES := $(filter-out front,$(patsubst %/py.typed,%,$(wildcard */py.typed)))
 
 .PHONY: help setup demo test check bench ablation bench-peers docs protos cogment-sdk clean gl links
 
@@ -23,7 +23,7 @@ demo: $(INSTALLED) ## see it work
 test: setup $(SDK) ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
-check: $(INSTALLED) links ## formatting, lint, types, and which room imports which
+check: $(INSTALLED) links ## formatting, lint, types, and which package imports which
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy --no-error-summary
@@ -65,7 +65,8 @@ $(PEERS): scripts/setup-peers.sh | $(INSTALLED)
 gl: $(INSTALLED)
 	@scripts/setup-gl.sh
 
-# setuptools maps each room to worldloom.<room>; mypy and import-linter read the same mapping as links.
+# setuptools maps each folder to worldloom.<folder>; mypy and import-linter read the same mapping as links.
 links:
 	@mkdir -p $(LINKS)
-	@for room in $(ROOMS); do ln -sfn ../../../$$room $(LINKS)/$$room; done
+	@for package in $(PACKAGES); do ln -sfn ../../../$$package $(LINKS)/$$package; done
+	@for file in __init__.py py.typed; do ln -sfn ../../../front/$$file $(LINKS)/$$file; done

@@ -18,9 +18,9 @@ from contextlib import ExitStack, contextmanager
 from scripts.kills import wait_for
 from scripts.report import Report
 from scripts.soak import Scale, begin, result, wait_until_ready
-from tests.server.mapped import segment_files, segment_mappings
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import Wire
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.shared_memory import segment_files, segment_mappings
+from scripts.support.stream_client import Wire
 
 ROLES = ("shm", "grpc", "plain")
 IDLE_WORLD_S = 1.0

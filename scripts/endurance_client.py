@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tests.server.wire import Wire
+from scripts.support.stream_client import Wire
 
 LANES = {"catch": 512, "cartpole": 512, "maze": 256}
 SIDE = 32

@@ -20,10 +20,10 @@ from typing import Any
 
 from scripts.kills_client import STAGES
 from scripts.report import Report
-from tests.server.mapped import segment_files, segment_mappings
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import Wire
-from tests.server.witness import Witness
+from scripts.support.background_client import Witness
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.shared_memory import segment_files, segment_mappings
+from scripts.support.stream_client import Wire
 
 IDLE_WORLD_S = 1.0
 MOST_S = 1.0

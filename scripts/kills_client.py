@@ -20,9 +20,9 @@ import grpc
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
-from tests.server.mapped import Mapped
-from tests.server.messages import packed
-from tests.server.wire import Wire
+from scripts.support.messages import packed
+from scripts.support.shared_memory import Mapped
+from scripts.support.stream_client import Wire
 
 STAGES = (
     "connecting",

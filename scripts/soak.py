@@ -24,8 +24,8 @@ from dm_env_rpc.v1.extensions.properties import PropertiesExtension
 
 from scripts.report import Report
 from scripts.soak_course import KINDS, SIDE, Step, course, digest, kind_of, world_seed
-from tests.server.direct import Direct
-from tests.server.process import ServerProcess, serving
+from scripts.support.reference_world import Direct
+from scripts.support.server_process import ServerProcess, serving
 from worldloom.render.cpu import CPURenderer
 
 IDLE_WORLD_S = 2.0

@@ -24,10 +24,10 @@ from dm_env_rpc.v1.connection import Connection
 from dm_env_rpc.v1.extensions.properties import PropertiesExtension
 
 from scripts.report import Report
+from scripts.support.server_process import serving
 from scripts.trials_services import DOOMED
 from scripts.trials_together import advance_together
 from tests.server.cogment.sdk.programs import free_port
-from tests.server.process import serving
 
 MAX_INACTIVITY_S = 2
 SEEDS = 20

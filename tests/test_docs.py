@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import serving
+from scripts.support.server_process import serving
 from worldloom.server import cli
 from worldloom.server.config import OPTIONS
 from worldloom.server.options import read_file
@@ -33,7 +33,7 @@ ADDRESS = "127.0.0.1:9000"
 """Where pages take a server to be; whoever runs the tests may have one there."""
 SECURE_ADDRESS = "127.0.0.1:9443"
 """Where they take one to be that was started with the files that they have their reader make."""
-CERTS = ROOT / "tests/server/serving/certs"
+CERTS = ROOT / "tests/server/transports/certs"
 MAKES_FILES = ("openssl ", "(umask ")
 """How blocks begin that have the reader make files first."""
 RUN_ELSEWHERE = {

@@ -18,7 +18,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.rpc import code_pb2
 
-from tests.server.process import WORLDLOOM, serving
+from scripts.support.server_process import WORLDLOOM, serving
 from worldloom.client import CannotConnect, NoSharedMemory, ServerError, VectorEnv, VersionMismatch, make_dm_env
 from worldloom.client.world import own_version
 
@@ -88,7 +88,7 @@ def test_kernel_cache_not_writable(tmp_path: Path) -> None:
     done = run("doctor", WORLDLOOM_CACHE_DIR=str(chosen), TMPDIR=str(fallback))
     assert done.returncode == 0
     [line] = done.stderr.splitlines()
-    assert line.startswith(f"worldloom: the kernel cache {chosen}/kernels-")
+    assert line.startswith(f"worldloom: the kernel cache {chosen}/kernels ")
     assert f"cannot be written; using {fallback}/worldloom-" in line
     assert line.endswith("Set WORLDLOOM_CACHE_DIR to a folder that can, to compile once only.")
     assert f"kernel cache  {fallback}/worldloom-" in done.stdout

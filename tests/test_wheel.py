@@ -1,4 +1,4 @@
-"""The wheel holds every room, and works where neither the repository nor its editable install can help it."""
+"""The wheel holds every package, and works where neither the repository nor its editable install can help it."""
 
 import json
 import os
@@ -14,13 +14,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-ROOMS = sorted(PYPROJECT["tool"]["setuptools"]["package-dir"].values())
+FOLDERS = sorted(PYPROJECT["tool"]["setuptools"]["package-dir"].values())
 INSTALLED_SUFFIXES = {".py", ".pyi", ".typed", ".glsl", ".proto"}
 
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil
 import worldloom
-found = {}
+found = {"worldloom": worldloom.__file__}
 for module in pkgutil.walk_packages(worldloom.__path__, "worldloom."):
     found[module.name] = importlib.import_module(module.name).__file__
 print(json.dumps(found))
@@ -36,12 +36,12 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def source_files() -> set[str]:
-    """Every file of the rooms that a user needs, as the wheel should name it."""
+    """Every file of the packages that a user needs, as the wheel should name it."""
     return {
-        f"worldloom/{path.relative_to(ROOT).as_posix()}"
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*")
-        if path.suffix in INSTALLED_SUFFIXES
+        f"worldloom/{path.relative_to(ROOT).as_posix().removeprefix('front/')}"
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in INSTALLED_SUFFIXES or path.name == "py.typed"
     }
 
 
@@ -50,8 +50,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build from a copy, so that nothing left over in the repository's build/ can slip in."""
     folder = tmp_path_factory.mktemp("wheel")
     tree = folder / "tree"
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, tree / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder_name in FOLDERS:
+        shutil.copytree(ROOT / folder_name, tree / folder_name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, tree)

@@ -18,7 +18,7 @@ from google.rpc import code_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.process import serving
+from scripts.support.server_process import serving
 from worldloom.bench.load import naive_process
 from worldloom.bench.naive_server import MOST_LANES, Session
 from worldloom.render.assets import AssetLibrary

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.served import Served
-from tests.server.process import serving
+from scripts.support.server_process import serving
+from tests.support.shared_server import Served
 
 
 @pytest.fixture(scope="session")

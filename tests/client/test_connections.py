@@ -15,8 +15,8 @@ import grpc
 import numpy as np
 import pytest
 
-from tests.client.served import Served
-from tests.server.process import ServerProcess, serving
+from scripts.support.server_process import ServerProcess, serving
+from tests.support.shared_server import Served
 from worldloom.client import (
     CannotConnect,
     ClientError,
@@ -28,7 +28,7 @@ from worldloom.client import (
 )
 from worldloom.client.shared_memory import SharedPictures
 
-CERTS = Path(__file__).parents[1] / "server" / "serving" / "certs"
+CERTS = Path(__file__).parents[1] / "server" / "transports" / "certs"
 CA, CERT, KEY = CERTS / "ca.pem", CERTS / "client.pem", CERTS / "client-key.pem"
 TOKEN = "open-sesame"
 IDLE = {"paddle": np.zeros(2, np.int32)}

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.served import Served
+from tests.support.shared_server import Served
 from worldloom.client import VectorEnv
 from worldloom.worlds.mujoco.dm_control.suite import suite
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.client.served import Served
+from tests.support.shared_server import Served
 from worldloom.client import BadAction, VectorEnv
 
 LANES = 16

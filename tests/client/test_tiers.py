@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.served import Served
-from tests.server.direct import Direct
+from scripts.support.reference_world import Direct
+from tests.support.shared_server import Served
 from worldloom.client import VectorEnv
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.pool import INTERRUPTED, TERMINATED

@@ -13,8 +13,8 @@ from typing import IO
 import numpy as np
 import pytest
 
-from tests.pictures import read_gif, read_png
-from tests.server.process import WORLDLOOM
+from scripts.support.server_process import WORLDLOOM
+from tests.support.image_files import read_gif, read_png
 from worldloom.demo import command as showing
 from worldloom.demo import film
 from worldloom.server import cli

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.process import serving
+from scripts.support.server_process import serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAGE = (EXAMPLES / "README.md").read_text()

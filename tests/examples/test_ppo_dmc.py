@@ -15,7 +15,7 @@ import ppo
 import ppo_dmc
 from ppo_dmc import SIZE, Normal, Watcher
 from tests.examples.test_examples import run
-from tests.pictures import read_gif
+from tests.support.image_files import read_gif
 from worldloom.client import VectorEnv
 
 TASK = {"domain": "cartpole", "task": "swingup"}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.server.process import serving
+from scripts.support.server_process import serving
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/trials"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from scripts.support.server_process import WORLDLOOM, ServerProcess, serving
 from tests.profiler.test_command import profile, written
 from tests.profiler.test_written import check_trace
-from tests.server.process import WORLDLOOM, ServerProcess, serving
 from worldloom.client import VectorEnv
 
-CERTS = Path(__file__).parents[1] / "server" / "serving" / "certs"
+CERTS = Path(__file__).parents[1] / "server" / "transports" / "certs"
 A_TICK_OR_TWO = 0.1
 """Counters are read one after the other, while the server goes on."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.pictures import read_png
+from scripts.support.server_process import WORLDLOOM
 from tests.profiler.test_written import check_trace
-from tests.server.process import WORLDLOOM
+from tests.support.image_files import read_png
 from worldloom.profiler import command
 from worldloom.profiler.measure import make_cases, measure
 from worldloom.profiler.servers import Servers

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tests.pictures import read_png
-from tests.profiler.made_up import SWEEPS, make_findings, make_measured
+from tests.support.image_files import read_png
+from tests.support.profile_data import SWEEPS, make_findings, make_measured
 from worldloom.profiler import charts
 from worldloom.profiler.measure import Case, Measured
 from worldloom.profiler.pens import DARK, LIGHT, save_png, svg

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.stage import ALL_OUTPUTS, Lamp
-from tests.stage_props import evening
+from tests.support.scene_assets import evening
+from tests.support.scene_builder import ALL_OUTPUTS, Lamp
 from worldloom.kernels.raster.backdrop import MAX_ROWS, SLOTS
 from worldloom.kernels.tables import (
     HEAD,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.stage import ALL_OUTPUTS, Look, Piece, assets, build, pose
+from tests.support.scene_builder import ALL_OUTPUTS, Look, Piece, assets, build, pose
 from worldloom.kernels.tables import DEPTH, I64, LAMP_NUMBERS, MAX_LAMPS, NO_TEXTURE, OUTPUTS, U8, ViewTable
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.renderer import Renderer

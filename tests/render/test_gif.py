@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tests.pictures import read_gif
+from tests.support.image_files import read_gif
 from worldloom.render.gif import COLORS, write_gif
 
 ONE_BIN = 4

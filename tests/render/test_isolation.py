@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.stage import ALL_OUTPUTS, assets
+from tests.support.scene_builder import ALL_OUTPUTS, assets
 from worldloom.kernels.tables import (
     HEAD,
     I32,

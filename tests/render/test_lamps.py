@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import reference
-from tests.stage import Lamp, Look, Piece, build, pose
+from tests.support import reference_renderer as reference
+from tests.support.scene_builder import Lamp, Look, Piece, build, pose
 from worldloom.kernels.gl.records import LAMP_FLOATS
 from worldloom.kernels.tables import HEAD, MAX_LAMPS, SPOT, SUN, ViewTable
 from worldloom.render.arena import lay_out, make_arena, picture

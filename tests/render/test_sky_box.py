@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests import reference_light
+from tests.support import reference_lights as reference_light
 from worldloom.kernels.tables import F32, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.gl.context import GLContext

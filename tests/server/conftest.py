@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.desk import Desk
+from tests.support.engine_streams import Desk
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds import registry
 

@@ -14,11 +14,11 @@ from google.rpc import code_pb2, status_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.server.hostile_cases import BOMBS, MIB, SHAPES, VALID, floats, tensor
-from tests.server.messages import packed
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import TIMEOUT_S, Wire, packed_any
-from tests.server.witness import Witness
+from scripts.support.background_client import Witness
+from scripts.support.messages import packed
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.stream_client import TIMEOUT_S, Wire, packed_any
+from tests.support.hostile_requests import BOMBS, MIB, SHAPES, VALID, floats, tensor
 
 _OUR_SHARE_BYTES = 256 * MIB
 """Of memory that all this may add to the server: messages of 64 MiB are taken in, and a world of 65,536 lanes made."""

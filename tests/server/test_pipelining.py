@@ -12,10 +12,10 @@ from dm_env_rpc.v1 import tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.rpc import code_pb2
 
-from tests.server.messages import packed
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import TIMEOUT_S, Wire, packed_any
-from tests.worlds.catch_model import CatchModel
+from scripts.support.messages import packed
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.stream_client import TIMEOUT_S, Wire, packed_any
+from tests.support.catch_model import CatchModel
 from worldloom.worlds.random import lane_seeds
 
 SEED = 5

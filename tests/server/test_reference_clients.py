@@ -15,10 +15,10 @@ from dm_env_rpc.v1.dm_env_adaptor import DmEnvAdaptor, create_and_join_world
 from dm_env_rpc.v1.extensions.properties import PropertiesExtension, PropertySpec
 from google.rpc import code_pb2
 
-from tests.server.direct import Direct
-from tests.server.process import serving
-from tests.worlds.cartpole_model import CartpoleModel
-from tests.worlds.catch_model import CatchModel
+from scripts.support.reference_world import Direct
+from scripts.support.server_process import serving
+from tests.support.cartpole_model import CartpoleModel
+from tests.support.catch_model import CatchModel
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.describe import describe
 from worldloom.worlds.random import lane_seeds

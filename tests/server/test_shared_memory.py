@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.desk import refused
-from tests.server.direct import Direct
-from tests.server.mapped import Mapped, segment_files, segment_mappings
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import TIMEOUT_S, Wire
-from tests.server.witness import Witness
+from scripts.support.background_client import Witness
+from scripts.support.reference_world import Direct
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.shared_memory import Mapped, segment_files, segment_mappings
+from scripts.support.stream_client import TIMEOUT_S, Wire
+from tests.support.engine_streams import refused
 from worldloom.render.cpu import CPURenderer
 
 AT_ONCE_S = 5.0
@@ -45,7 +45,7 @@ def server() -> Iterator[ServerProcess]:
 @contextmanager
 def sharing(address: str, family: str = "maze", lanes: int = 0) -> Iterator[subprocess.Popen[str]]:
     """A client in another process, which has shared memory."""
-    command = [sys.executable, "-m", "tests.server.sharing_client", address, family, str(lanes)]
+    command = [sys.executable, "-m", "tests.support.sharing_client", address, family, str(lanes)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import TIMEOUT_S, Wire
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.stream_client import TIMEOUT_S, Wire
 
 REQUESTS = 3000
 MOST_GROWTH_BYTES = 16 << 20

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import TIMEOUT_S, Wire
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.stream_client import TIMEOUT_S, Wire
 
 AT_ONCE_S = 5.0
 """The system tells the server within milliseconds; keepalive, which notices by itself, would take half a minute."""
@@ -28,7 +28,7 @@ def server() -> Iterator[ServerProcess]:
 @contextmanager
 def victim(address: str, world: str, steps: int) -> Iterator[subprocess.Popen[str]]:
     """A client in another process, of whom one step waits."""
-    command = [sys.executable, "-m", "tests.server.vanishing_client", address, world, str(steps)]
+    command = [sys.executable, "-m", "tests.support.vanishing_client", address, world, str(steps)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process

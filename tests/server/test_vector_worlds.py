@@ -11,11 +11,11 @@ from dm_env_rpc.v1 import connection, dm_env_adaptor
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.error import DmEnvRpcError
 
-from tests.server.desk import FIRST, LAST, MID, refused
-from tests.server.direct import Direct
-from tests.server.process import ServerProcess, serving
-from tests.server.wire import Wire
-from tests.worlds.catch_model import CatchModel
+from scripts.support.reference_world import Direct
+from scripts.support.server_process import ServerProcess, serving
+from scripts.support.stream_client import Wire
+from tests.support.catch_model import CatchModel
+from tests.support.engine_streams import FIRST, LAST, MID, refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.random import lane_seeds
 

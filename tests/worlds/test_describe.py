@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.worlds.toy import Toy
+from tests.support.toy import Toy
 from worldloom.kernels.tables import OUTPUTS
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.assets import AssetLibrary

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.worlds.determinism import draw, random_actions
+from tests.support.determinism import draw, random_actions
 from worldloom.kernels.tables import OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.choose import make_renderer

@@ -9,7 +9,7 @@ import pytest
 
 from scripts import worlds_page
 from scripts.worlds_pictures import SHEET_SHAPE, draw_cameras
-from tests.worlds.determinism import check_same_bytes
+from tests.support.determinism import check_same_bytes
 from worldloom.render.renderer import Renderer
 from worldloom.worlds.describe import describe
 from worldloom.worlds.registry import Registry

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.worlds.toy import Toy
+from tests.support.toy import Toy
 from worldloom.kernels.tables import I64, NO_MESH
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene

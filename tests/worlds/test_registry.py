@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.worlds.toy import SameName, Toy
+from tests.support.toy import SameName, Toy
 from worldloom.worlds import registry
 from worldloom.worlds.registry import GROUP, FamilyError, Registry
 
 ROOT = Path(__file__).parents[2]
-TOY = "tests.worlds.toy:Toy"
+TOY = "tests.support.toy:Toy"
 
 
 class Offers:
@@ -76,7 +76,7 @@ def test_a_third_party_package_is_seen(tmp_path: Path) -> None:
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: kites\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text(f"[{GROUP}]\nkite = kites:Kite\nlost = kites:Lost\n")
-    (tmp_path / "kites.py").write_text("from tests.worlds.toy import Toy\nclass Kite(Toy):\n    name = 'kite'\n")
+    (tmp_path / "kites.py").write_text("from tests.support.toy import Toy\nclass Kite(Toy):\n    name = 'kite'\n")
     code = (
         "from worldloom.worlds.registry import find_family, known_families\n"
         "print('kite' in known_families(), 'maze' in known_families(), find_family('kite').__module__)\n"
@@ -108,13 +108,13 @@ def test_without_families_it_says_so() -> None:
 
 
 def test_an_offer_under_another_name_is_refused() -> None:
-    assert "family 'kite' of tests.worlds.toy:Toy calls itself 'toy'" in refusal(Offers(kite=TOY), "kite")
+    assert "family 'kite' of tests.support.toy:Toy calls itself 'toy'" in refusal(Offers(kite=TOY), "kite")
 
 
 def test_two_offers_of_one_name_are_refused_and_nothing_else() -> None:
-    offers = Offers(toy=TOY, unfinished="tests.worlds.toy:Unfinished")
-    offers.points += [EntryPoint("toy", "tests.worlds.toy:SameName", GROUP), EntryPoint("toy", TOY, GROUP)]
-    expected = "there are two families named 'toy': tests.worlds.toy:Toy and tests.worlds.toy:SameName"
+    offers = Offers(toy=TOY, unfinished="tests.support.toy:Unfinished")
+    offers.points += [EntryPoint("toy", "tests.support.toy:SameName", GROUP), EntryPoint("toy", TOY, GROUP)]
+    expected = "there are two families named 'toy': tests.support.toy:Toy and tests.support.toy:SameName"
     assert refusal(offers, "toy") == expected
     assert Registry(offers).known() == ("toy", "unfinished")
 
@@ -139,7 +139,7 @@ def test_adding_what_is_offered_already_is_no_clash() -> None:
     assert found.known() == ("toy",)
 
 
-@pytest.mark.parametrize("place", ["toy", "tests.worlds.toy", ":Toy", "tests.worlds.toy:", ""])
+@pytest.mark.parametrize("place", ["toy", "tests.support.toy", ":Toy", "tests.support.toy:", ""])
 def test_a_place_that_is_none_is_refused(place: str) -> None:
     with pytest.raises(FamilyError, match=re.escape(f"family {place!r}: expected MODULE:CLASS, such as")):
         Registry(Offers()).add(place)
@@ -149,13 +149,28 @@ def test_a_place_that_is_none_is_refused(place: str) -> None:
     ("place", "message"),
     [
         ("no_such_module:Toy", "cannot import 'no_such_module': ModuleNotFoundError: No module named 'no_such_module'"),
-        ("tests.worlds.toy:Tyo", "'tests.worlds.toy' has no 'Tyo': expected one of its families, Toy, Unfinished"),
-        ("tests.worlds.toy:NOT_A_CLASS", "'tests.worlds.toy' has no family 'NOT_A_CLASS': expected one of its"),
-        ("tests.worlds.toy:np", "'tests.worlds.toy' has no family 'np': expected one of its families"),
+        (
+            "tests.support.toy:Tyo",
+            "'tests.support.toy' has no 'Tyo': expected one of its families, Toy, Unfinished",
+        ),
+        (
+            "tests.support.toy:NOT_A_CLASS",
+            "'tests.support.toy' has no family 'NOT_A_CLASS': expected one of its",
+        ),
+        ("tests.support.toy:np", "'tests.support.toy' has no family 'np': expected one of its families"),
         ("json:JSONDecoder", "'json' has no family 'JSONDecoder': expected a subclass of worldloom.worlds.family.Fam"),
-        ("tests.worlds.toy:Unfinished", "family tests.worlds.toy:Unfinished is not whole: it lacks step"),
-        ("tests.worlds.toy:Nameless", "it lacks name, text, settings, labels, dress, fields, look, observe, reset, s"),
-        ("tests.worlds.toy:Loud", "family tests.worlds.toy:Loud is named 'Loud Toy': expected lower case letters"),
+        (
+            "tests.support.toy:Unfinished",
+            "family tests.support.toy:Unfinished is not whole: it lacks step",
+        ),
+        (
+            "tests.support.toy:Nameless",
+            "it lacks name, text, settings, labels, dress, fields, look, observe, reset, s",
+        ),
+        (
+            "tests.support.toy:Loud",
+            "family tests.support.toy:Loud is named 'Loud Toy': expected lower case letters",
+        ),
     ],
     ids=lambda one: one.partition(":")[2] if one.startswith(("tests", "no", "json")) else None,
 )
@@ -168,11 +183,13 @@ def test_two_families_of_one_name_are_refused() -> None:
     found = Registry(Offers())
     found.add(TOY)
     with pytest.raises(FamilyError, match=r"toy:SameName is a family named 'toy', and another of that nam"):
-        found.add("tests.worlds.toy:SameName")
+        found.add("tests.support.toy:SameName")
     assert found.find("toy") is Toy
     offered = Registry(Offers(toy=TOY))
-    with pytest.raises(FamilyError, match=r"SameName is a family named 'toy', and tests.worlds.toy:Toy offers another"):
-        offered.add("tests.worlds.toy:SameName")
+    with pytest.raises(
+        FamilyError, match=r"SameName is a family named 'toy', and tests.support.toy:Toy offers another"
+    ):
+        offered.add("tests.support.toy:SameName")
     assert offered.find("toy") is Toy
     assert SameName.name == Toy.name
 
@@ -186,7 +203,7 @@ def test_the_process_has_a_registry_of_its_own(fresh_registry: Registry) -> None
 
 def test_a_module_may_pass_on_a_family_that_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Naming it imports the module, which may do more than that: it is how an operator's code is taken in."""
-    (tmp_path / "passes_on_toys.py").write_text("from tests.worlds.toy import Toy\nran = True\n")
+    (tmp_path / "passes_on_toys.py").write_text("from tests.support.toy import Toy\nran = True\n")
     monkeypatch.syspath_prepend(tmp_path)
     found = Registry(Offers(toy=f"{TOY} [toys]"))
     assert found.add("passes_on_toys:Toy") is Toy

@@ -6,7 +6,7 @@ from pathlib import Path
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, MethodDescriptor, ServiceDescriptor
 
 from scripts.generate_protos import SOURCES, generate, generated_in
-from tests.server.cogment.wire_table import WIRE
+from tests.support.cogment_wire import WIRE
 from worldloom.protos.cogment.api import (
     agent_pb2,
     common_pb2,

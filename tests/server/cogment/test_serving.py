@@ -13,8 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.server.serving.process import failed_start, serve_process
-from tests.server.wire import Wire
+from scripts.support.stream_client import Wire
+from tests.support.serve_process import failed_start, serve_process
 from worldloom.protos.cogment.api import agent_pb2, orchestrator_pb2
 from worldloom.protos.cogment.api.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
 from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.desk import FIRST, RUNNING, TERMINATED, Desk, Stream, refused
-from tests.server.engine.odd_families import Faulty
+from tests.support.engine_streams import FIRST, RUNNING, TERMINATED, Desk, Stream, refused
+from tests.support.faulty_families import Faulty
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
 
@@ -20,7 +20,7 @@ IN_PICTURES = ("look", "dress", "pose shape", "pose is no number", "near plane b
 @pytest.fixture
 def desk(cpu: CPURenderer, fresh_registry: Registry) -> Iterator[Desk]:
     for name in ("Faulty", "Unborn", "Choosy"):
-        fresh_registry.add(f"tests.server.engine.odd_families:{name}")
+        fresh_registry.add(f"tests.support.faulty_families:{name}")
     yield Desk(cpu)
     Faulty.fault = ""
 

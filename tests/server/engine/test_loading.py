@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
-from tests.server.engine.odd_families import Slow
-from tests.server.messages import packed
+from scripts.support.messages import packed
+from tests.support.faulty_families import Slow
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import Session
@@ -59,7 +59,7 @@ class Stream:
 @pytest.fixture
 def running(fresh_registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     made = Running()
-    fresh_registry.add("tests.server.engine.odd_families:Slow")
+    fresh_registry.add("tests.support.faulty_families:Slow")
     monkeypatch.setattr(directory, "needs_extra", lambda name: name == "slow")
     Slow.began.clear()
     Slow.gate.clear()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.worlds.determinism import draw
+from tests.support.determinism import draw
 from worldloom.kernels.tables import OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer

@@ -11,8 +11,8 @@ import grpc
 import pytest
 from google.protobuf.internal.decoder import _DecodeVarint32
 
+from scripts.support.server_process import ServerProcess, serving
 from tests.server.cogment.sdk.programs import Program, program, service, services
-from tests.server.process import ServerProcess, serving
 from worldloom.protos.cogment.api import agent_pb2 as agent_api
 from worldloom.protos.cogment.api import environment_pb2 as env_api
 from worldloom.protos.cogment.api.agent_pb2_grpc import AgentStub

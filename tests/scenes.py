@@ -1,9 +1,0 @@
-"""The test scenes: small stages with a look of their own, each hard on a renderer in its own way.
-
-`SCENES` has them by name, as functions of the picture's size, the samples and the outputs: tests may shrink them.
-"""
-
-from tests import scenes_daylight, scenes_lamps
-from tests.stage import SCENES
-
-__all__ = ["SCENES", "scenes_daylight", "scenes_lamps"]

@@ -1,0 +1,344 @@
+"""However a trial ends, nobody waits for ever, everyone is told, and nothing is left."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.trial_services import Code, hang, play, run, status_of
+from worldloom.protos.cogment.api import environment_pb2
+from worldloom.protos.cogment.api import orchestrator_pb2 as api
+from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams
+from worldloom.protos.errors import FailedPrecondition, Internal, InvalidArgument, NotFound, Unavailable
+from worldloom.server.cogment.environments.environment import WrongAction
+from worldloom.server.cogment.settings import HUMAN
+from worldloom.server.config import Limits
+
+
+def test_end_answers_an_action_that_waits_for_an_agent() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a"), deadline_s=60) as stage:
+            stage.agents["a"].instead["Decide"] = hang
+            trial_id = (await stage.start()).trial_id
+            action = stage.act(trial_id)
+            await stage.acted(trial_id)
+            await stage.end(trial_id)
+            code, text = await status_of(action)
+            assert code is Code.FAILED_PRECONDITION
+            assert text == f"trial '{trial_id}' is over: a client ended it"
+            await stage.book.until("env", "End")
+            await stage.book.until("a", "End")
+
+    run(scenario)
+
+
+def test_end_answers_an_action_that_waits_for_another_human() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, HUMAN)) as stage:
+            trial_id = (await stage.start()).trial_id
+            action = stage.act(trial_id)
+            await stage.acted(trial_id)
+            await stage.end(trial_id)
+            assert (await status_of(action))[0] is Code.FAILED_PRECONDITION
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_end_answers_an_action_that_waits_for_an_environment_that_hangs(remote: bool) -> None:
+    async def scenario() -> None:
+        async with play(remote_environment=remote, deadline_s=60) as stage:
+            stage.environment.instead["Update"] = hang
+            trial_id = (await stage.start()).trial_id
+            action = stage.act(trial_id)
+            await stage.book.until("env", "Update")
+            await stage.end(trial_id)
+            assert (await status_of(action))[0] is Code.FAILED_PRECONDITION
+            await stage.book.until("env", "End")
+
+    run(scenario)
+
+
+def test_an_environment_that_hangs_when_it_is_ended_is_given_up() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a"), deadline_s=0.1) as stage:
+            stage.environment.instead["End"] = hang
+            await stage.end((await stage.start()).trial_id)
+            await stage.all_gone()
+            assert len(stage.book.of("a", "End")) == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidArgument("it makes no sense"), Code.INTERNAL),
+        (NotFound("there is no such trial"), Code.INTERNAL),
+        (FailedPrecondition("it is gone"), Code.INTERNAL),
+        (Internal("a bug"), Code.INTERNAL),
+        (Unavailable("it is going away"), Code.UNAVAILABLE),
+        (RuntimeError("unforeseen"), Code.INTERNAL),
+    ],
+)
+def test_an_environment_that_fails_ends_the_trial(error: Exception, code: Code) -> None:
+    async def fail(_request: Any, _context: Any) -> Any:
+        raise error
+
+    async def scenario() -> None:
+        async with play((HUMAN, "a", HUMAN)) as stage:
+            stage.environment.instead["Update"] = fail
+            trial_id = (await stage.start()).trial_id
+            await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=2))
+            for found, text in await asyncio.gather(*(status_of(stage.act(trial_id, actor)) for actor in (0, 2))):
+                assert found is code
+                if isinstance(error, RuntimeError):
+                    assert "the server failed: RuntimeError; its log has more" in text
+                else:
+                    assert text == f"trial '{trial_id}' is over: the environment of this server: {error}"
+            await stage.book.until("env", "End")
+            await stage.book.until("a", "End")
+
+    run(scenario)
+
+
+def test_an_environment_that_refuses_to_start_says_why_and_everyone_is_told() -> None:
+    async def refuse(_request: Any, _context: Any) -> Any:
+        raise InvalidArgument("there is no family 'nowhere'")
+
+    async def scenario() -> None:
+        async with play((HUMAN, "a")) as stage:
+            stage.environment.instead["Start"] = refuse
+            code, text = await status_of(stage.start())
+            assert (code, text) == (Code.INVALID_ARGUMENT, "there is no family 'nowhere'")
+            await stage.all_gone()
+            (trial_id,) = {request.trial_id for _, what, request in stage.book.notes if what == "End"}
+            assert (await status_of(stage.act(trial_id)))[0] is Code.FAILED_PRECONDITION
+            assert sorted(call for call in stage.book.calls() if "End" in call) == ["a End", "env End"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("observations", "words"),
+    [
+        ({"observations": [{}], "actors_map": [0]}, "gave an actors_map of 1 entries: expected 2, one for each actor"),
+        ({"observations": [{}], "actors_map": [0, 0, 0]}, "gave an actors_map of 3 entries: expected 2"),
+        ({"observations": [{}], "actors_map": [0, 1]}, "entry for actor 1 is 1: expected 0 to 0, since it gave 1"),
+        ({"observations": [{}, {}], "actors_map": [-1, 0]}, "entry for actor 0 is -1: expected 0 to 1"),
+        ({}, "gave an actors_map of 0 entries"),
+    ],
+)
+@pytest.mark.parametrize("remote", [False, True])
+def test_maps_that_cannot_be_are_failures_of_the_environment(
+    observations: dict[str, Any], words: str, remote: bool
+) -> None:
+    async def answer(_request: Any, _context: Any) -> Any:
+        return environment_pb2.EnvUpdateReply(observation_set=observations)
+
+    async def begin(_request: Any, _context: Any) -> Any:
+        return environment_pb2.EnvStartReply(observation_set=observations)
+
+    async def scenario() -> None:
+        async with play((HUMAN, "a"), remote_environment=remote) as stage:
+            name = f"the environment at {stage.endpoints['env']}" if remote else "the environment of this server"
+            stage.environment.instead["Update"] = answer
+            code, text = await status_of(stage.act((await stage.start()).trial_id))
+            assert code is Code.INTERNAL
+            assert f"{name} gave" in text
+            assert words in text
+            stage.environment.instead["Start"] = begin
+            code, text = await status_of(stage.start())
+            assert code is Code.INTERNAL
+            assert f"{name} gave" in text
+            assert words in text
+            await stage.all_gone()
+
+    run(scenario)
+
+
+def test_feedback_of_an_environment_that_cannot_be_is_its_failure() -> None:
+    async def scenario() -> None:
+        async with play() as stage:
+            stage.environment.feedbacks[1] = [Feedback(actor_id=1, tick_id=-1)]
+            code, text = await status_of(stage.act((await stage.start()).trial_id))
+            assert code is Code.INTERNAL
+            assert "the environment of this server: feedback for actor 1" in text
+
+    run(scenario)
+
+
+def test_a_human_whose_action_cannot_be_may_give_another() -> None:
+    async def refuse(request: Any, _context: Any) -> Any:
+        place = [one.startswith(b"bad") for one in request.action_set.actions].index(True)
+        raise WrongAction(place, f"the action of actor {place} makes no sense")
+
+    async def scenario() -> None:
+        async with play((HUMAN, "a", HUMAN)) as stage:
+            trial_id = (await stage.start()).trial_id
+            await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=2))
+            stage.environment.instead["Update"] = refuse
+            good = stage.act(trial_id, 2, b"good")
+            for _ in range(2):
+                code, text = await status_of(stage.act(trial_id, 0, b"bad"))
+                assert code is Code.INVALID_ARGUMENT
+                assert text == "the action of actor 0 makes no sense"
+            assert not good.done()
+            stage.environment.instead.clear()
+            reply = await stage.act(trial_id, 0, b"better")
+            assert reply.observation.tick_id == (await good).observation.tick_id == 1
+            actions = stage.book.of("env", "Update")[-1].action_set.actions
+            assert actions == [b"better", b"a.1@0", b"good"]
+            assert (await stage.book.until("a", "Decide", 2)).observation.tick_id == 1  # it was not asked again
+
+    run(scenario)
+
+
+def test_a_client_that_gives_up_start_leaves_nothing() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a")) as stage:
+            gate = asyncio.Event()
+            stage.environment.before["Start"] = gate.wait
+            call = stage.stub.Start(api.TrialStartRequest())
+            await stage.book.until("env", "Start")
+            call.cancel()
+            while stage.trials.running:
+                await asyncio.sleep(0)
+            gate.set()
+            await stage.book.until("env", "End")
+            await stage.book.until("a", "End")
+
+    run(scenario)
+
+
+def test_an_environment_that_never_starts_is_given_up_with_its_client() -> None:
+    async def scenario() -> None:
+        async with play(deadline_s=0.1) as stage:
+            stage.environment.instead["Start"] = hang
+            call = stage.stub.Start(api.TrialStartRequest())
+            await stage.book.until("env", "Start")
+            call.cancel()
+            await stage.book.until("env", "End")
+
+    run(scenario)
+
+
+def test_a_client_that_gives_up_an_action_may_give_another() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, HUMAN)) as stage:
+            trial_id = (await stage.start()).trial_id
+            await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=1))
+            action = stage.act(trial_id, 0, b"never mind")
+            await stage.acted(trial_id)
+            action.cancel()
+            seat = stage.trials._running[trial_id]._play.seats._seats[0]
+            while seat.waiting is not None:
+                await asyncio.sleep(0)
+            await asyncio.gather(stage.act(trial_id, 0, b"this"), stage.act(trial_id, 1, b"that"))
+            assert stage.book.of("env", "Update")[0].action_set.actions == [b"this", b"that"]
+            assert not stage.book.of("env", "Update")[0].reply_with_snapshot
+
+    run(scenario)
+
+
+def test_after_a_lost_answer_everyone_gets_a_snapshot() -> None:
+    async def scenario() -> None:
+        async with play() as stage:
+            gate = asyncio.Event()
+            stage.environment.before["Update"] = gate.wait
+            trial_id = (await stage.start()).trial_id
+            action = stage.act(trial_id)
+            await stage.book.until("env", "Update")
+            action.cancel()
+            seat = stage.trials._running[trial_id]._play.seats._seats[0]
+            waiting = seat.waiting
+            assert waiting is not None
+            while not waiting.cancelled():
+                await asyncio.sleep(0)
+            gate.set()
+            while not seat.missed_last:
+                await asyncio.sleep(0)
+            for _ in range(2):
+                await stage.act(trial_id)
+            assert [one.reply_with_snapshot for one in stage.book.of("env", "Update")] == [False, True, False]
+
+    run(scenario)
+
+
+def test_silent_humans_end_a_trial() -> None:
+    async def scenario() -> None:
+        for params, limits, words in (
+            (TrialParams(max_inactivity=1), Limits(), "for 1 s (max_inactivity)"),
+            (TrialParams(), Limits(idle_world_s=0.2), "for 0.2 s (--idle-world-s)"),
+        ):
+            async with play((HUMAN, "a", HUMAN), params=params, limits=limits) as stage:
+                trial_id = (await stage.start()).trial_id
+                code, text = await status_of(stage.act(trial_id))
+                assert code is Code.FAILED_PRECONDITION
+                assert f"trial '{trial_id}' is over: its humans gave no sign of life {words}" in text
+                await stage.all_gone()
+                assert [len(stage.book.of(who, "End")) for who in ("env", "a")] == [1, 1]
+
+    run(scenario)
+
+
+def test_slow_humans_who_give_signs_of_life_keep_the_trial_and_its_world() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a"), limits=Limits(idle_world_s=0.6)) as stage:
+            trial_id = (await stage.start()).trial_id
+            beats = 0
+            while len(stage.book.of("env", "OnMessage")) < 5:  # five thirds of what a world may be idle for
+                await stage.stub.Heartbeat(api.TrialHeartbeatRequest(trial_id=trial_id))
+                beats += 1
+            assert beats > 5
+            assert {len(one.messages) for one in stage.book.of("env", "OnMessage")} == {0}
+            assert (await stage.act(trial_id)).observation.tick_id == 1
+
+    run(scenario)
+
+
+def test_a_human_that_waits_for_its_answer_is_not_silent() -> None:
+    async def scenario() -> None:
+        async with play(limits=Limits(idle_world_s=0.5)) as stage:
+            loop = asyncio.get_running_loop()
+            until_s = loop.time() + 1.2
+            stage.environment.before["Update"] = lambda: asyncio.sleep(until_s - loop.time())
+            trial_id = (await stage.start()).trial_id
+            assert (await stage.act(trial_id)).observation.tick_id == 1
+
+    run(scenario)
+
+
+def test_a_server_that_stops_tells_everyone() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a", HUMAN)) as stage:
+            first, second = (await stage.start()).trial_id, (await stage.start()).trial_id
+            action = stage.act(first)
+            await stage.acted(first)
+            stage.trials.drain()
+            code, text = await status_of(action)
+            assert code is Code.UNAVAILABLE
+            assert "the server is shutting down" in text
+            assert (await status_of(stage.start()))[0] is Code.UNAVAILABLE
+            assert (await status_of(stage.act(second)))[0] is Code.FAILED_PRECONDITION
+            await stage.end(second)
+            await stage.trials.close()
+            assert sorted(call for call in stage.book.calls() if "End" in call) == ["a End"] * 2 + ["env End"] * 2
+
+    run(scenario)
+
+
+def test_a_server_that_stops_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._CLOSING_S", 0.1)
+        async with play((HUMAN, "a"), deadline_s=60) as stage:
+            stage.agents["a"].instead["End"] = hang
+            await stage.start()
+            stage.environment.instead["Start"] = hang
+            starting = stage.stub.Start(api.TrialStartRequest())
+            await stage.book.until("env", "Start", 2)
+            await stage.trials.close()
+            assert (await status_of(starting))[0] is Code.UNAVAILABLE
+            stage.environment.trials.clear()
+
+    run(scenario)

@@ -1,0 +1,163 @@
+"""ActionStream: actions as they come, answers in the same order, over a real socket."""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from tests.support.trial_services import Code, Play, hang, play, run
+from worldloom.protos.cogment.api import orchestrator_pb2 as api
+from worldloom.server.cogment.orchestrator import service as action_stream
+from worldloom.server.cogment.settings import HUMAN
+
+
+def action(trial_id: str, actor_id: int = 0, content: bytes = b"act") -> api.TrialActionRequest:
+    request = api.TrialActionRequest(trial_id=trial_id, actor_id=actor_id)
+    request.action.content = content
+    return request
+
+
+async def joined(stage: Play) -> str:
+    """A trial whose two humans are there."""
+    trial_id: str = (await stage.start()).trial_id
+    await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=1))
+    return trial_id
+
+
+def test_each_action_is_answered() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a")) as stage:
+            stage.environment.ends_at = 3
+            trial_id = (await stage.start()).trial_id
+            stream = stage.stub.ActionStream()
+            for tick in range(3):
+                await stream.write(action(trial_id, 0, b"%d" % tick))
+                reply = await stream.read()
+                assert reply.observation.data.content == b"seen 0@%d" % (tick + 1)
+                assert reply.trial_is_over == (tick == 2)
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+            assert await stream.code() is Code.OK
+            assert [one.action_set.actions[0] for one in stage.book.of("env", "Update")] == [b"0", b"1", b"2"]
+
+    run(scenario)
+
+
+def test_actions_that_were_sent_ahead_follow_each_other() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a")) as stage:
+            trial_id = (await stage.start()).trial_id
+            stream = stage.stub.ActionStream()
+            count = 2 * action_stream._MOST_WAITING
+            for tick in range(count):
+                await stream.write(action(trial_id, 0, b"%d" % tick))
+            await stream.done_writing()
+            ticks = [(await stream.read()).observation.tick_id for _ in range(count)]
+            assert ticks == list(range(1, count + 1))
+            assert await stream.read() is grpc.aio.EOF
+            assert await stream.code() is Code.OK
+            done = [one.action_set.actions[0] for one in stage.book.of("env", "Update")]
+            assert done == [b"%d" % tick for tick in range(count)]
+
+    run(scenario)
+
+
+def test_one_stream_may_act_for_several_actors_and_trials() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, HUMAN)) as stage:
+            first, second = await joined(stage), await joined(stage)
+            stream = stage.stub.ActionStream()
+            asked = [(first, 0), (second, 1), (first, 0), (second, 0), (first, 1), (second, 1), (first, 1), (second, 0)]
+            for trial_id, actor_id in asked:
+                await stream.write(action(trial_id, actor_id))
+            replies = [await stream.read() for _ in asked]
+            seen = [reply.observation.data.content for reply in replies]
+            assert seen == [
+                b"seen %d@%d" % where for where in ((0, 1), (1, 1), (0, 2), (0, 1), (1, 1), (1, 2), (1, 2), (0, 2))
+            ]
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+
+    run(scenario)
+
+
+async def _ends_with(stream: Any) -> tuple[grpc.StatusCode, str]:
+    return await stream.code(), await stream.details()
+
+
+def test_an_error_ends_the_stream_and_no_action_after_it_counts() -> None:
+    async def scenario() -> None:
+        async with play() as stage:
+            trial_id = (await stage.start()).trial_id
+            cases = {
+                Code.NOT_FOUND: action("no such trial"),
+                Code.INVALID_ARGUMENT: action(trial_id, 5),
+                Code.RESOURCE_EXHAUSTED: action(trial_id, 0, b"x" * (5 << 20)),
+            }
+            for tick, (code, wrong) in enumerate(cases.items()):
+                stream = stage.stub.ActionStream()
+                await stream.write(action(trial_id))
+                assert (await stream.read()).observation.tick_id == tick + 1
+                await stream.write(wrong)
+                found, text = await _ends_with(stream)
+                assert found is code
+                assert "expected" in text
+            stream = stage.stub.ActionStream()
+            ahead = (action(trial_id, 0, b"first"), action(trial_id, 7), action(trial_id, 0, b"second"))
+            for one in ahead:
+                await stream.write(one)
+            assert (await stream.read()).observation.tick_id == 4
+            assert (await _ends_with(stream))[0] is Code.INVALID_ARGUMENT
+            assert stage.book.of("env", "Update")[-1].action_set.actions == [b"first"]
+            stream = stage.stub.ActionStream()
+            await stage.end(trial_id)
+            await stream.write(action(trial_id))
+            assert (await _ends_with(stream))[0] is Code.FAILED_PRECONDITION
+
+    run(scenario)
+
+
+def test_a_trial_that_ends_answers_the_stream_that_waits_for_it() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, "a")) as stage:
+            stage.agents["a"].instead["Decide"] = hang
+            trial_id = (await stage.start()).trial_id
+            stream = stage.stub.ActionStream()
+            for _ in range(2 * action_stream._MOST_WAITING):  # more than is read
+                await stream.write(action(trial_id))
+            await stage.acted(trial_id)
+            await stage.end(trial_id)
+            code, text = await _ends_with(stream)
+            assert code is Code.FAILED_PRECONDITION
+            assert "is over: a client ended it" in text
+
+    run(scenario)
+
+
+def test_a_client_that_vanishes_leaves_nothing_waiting() -> None:
+    async def scenario() -> None:
+        async with play((HUMAN, HUMAN)) as stage:
+            trial_id = await joined(stage)
+            seat = stage.trials._running[trial_id]._play.seats._seats[0]
+            stream = stage.stub.ActionStream()
+            for _ in range(3):
+                await stream.write(action(trial_id, 0, b"never mind"))
+            await stage.acted(trial_id)
+            stream.cancel()
+            while seat.waiting is not None:
+                await asyncio.sleep(0)
+            await asyncio.gather(stage.act(trial_id, 0, b"this"), stage.act(trial_id, 1, b"that"))
+            assert stage.book.of("env", "Update")[0].action_set.actions == [b"this", b"that"]
+
+    run(scenario)
+
+
+def test_a_stream_that_ends_without_a_word_is_no_error() -> None:
+    async def scenario() -> None:
+        async with play() as stage:
+            stream = stage.stub.ActionStream()
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+            assert await stream.code() is Code.OK
+
+    run(scenario)

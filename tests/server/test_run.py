@@ -1,0 +1,205 @@
+"""The life of `worldloom serve` as a process: what it announces, whom it serves, how it ends, what it leaves behind."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from scripts.support.messages import Refused
+from scripts.support.stream_client import METHOD, Wire
+from tests.support.serve_process import END_TIMEOUT_S, failed_start, serve_process
+
+CERTS = Path(__file__).parent / "transports" / "certs"
+CPU = ("--renderer", "cpu")
+ANY_PORT = ("--listen", "127.0.0.1:0")
+INVALID_ARGUMENT = 3
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+TIMEOUT_S = 20.0
+
+
+@contextlib.contextmanager
+def channel_to(address: str) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(address) as channel:
+        grpc.channel_ready_future(channel).result(TIMEOUT_S)
+        yield channel
+
+
+def health_of(channel: grpc.Channel, service: str = "") -> int:
+    request = health_pb2.HealthCheckRequest(service=service)
+    return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=TIMEOUT_S).status)
+
+
+def test_it_serves_on_every_address_and_ends_well(tmp_path: Path) -> None:
+    words = [*CPU, *ANY_PORT, "--listen", "unix:w.sock", "--listen", "localhost:0"]
+    with serve_process(*words, folder=tmp_path, listeners=3) as server:
+        first, second, third = server.addresses
+        assert first.startswith("127.0.0.1:")
+        assert second == f"unix:{tmp_path}/w.sock"
+        assert third.startswith("localhost:")
+        for address in server.addresses:
+            with Wire(address) as wire:
+                wire.join(wire.create("catch"))
+                assert wire.step("reward").state == rpc.EnvironmentStateType.RUNNING
+                wire.half_close()
+                assert wire.read_rest() == []
+        server.process.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+        assert os.listdir(tmp_path) == []
+        log = server.log
+    for event in (
+        "drawing renderer=cpu",
+        f"listening address={first}",
+        "stream opened stream=s1 peer=",
+        "joined stream=s1",
+    ):
+        assert event in log
+    for event in ("stream closed stream=s3", "stopping signal=SIGINT", "stopped"):
+        assert event in log
+    assert "Traceback" not in log
+    assert "ERROR" not in log
+
+
+def test_health_reflection_limits_and_json() -> None:
+    words = [*CPU, *ANY_PORT, "--log-format", "json", "--max-streams", "1"]
+    with serve_process(*words) as server, channel_to(server.address) as channel:
+        assert health_of(channel) == SERVING
+        assert health_of(channel, "dm_env_rpc.v1.Environment") == SERVING
+        ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+        question = reflection_pb2.ServerReflectionRequest(list_services="")
+        (answer,) = ask(iter([question]), timeout=TIMEOUT_S)
+        names = {service.name for service in answer.list_services_response.service}
+        assert {"dm_env_rpc.v1.Environment", "grpc.health.v1.Health"} <= names
+        question = reflection_pb2.ServerReflectionRequest(file_containing_symbol="dm_env_rpc.v1.Environment")
+        (answer,) = ask(iter([question]), timeout=TIMEOUT_S)
+        assert answer.WhichOneof("message_response") == "file_descriptor_response"
+        with Wire(server.address) as first:
+            first.create("catch")
+            with Wire(server.address) as second, pytest.raises(grpc.RpcError, match="--max-streams") as caught:
+                second.create("catch")
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        events = [json.loads(line)["event"] for line in server.log.splitlines()]
+        assert "listening" in events
+
+
+def test_a_signal_ends_streams_with_a_reason() -> None:
+    with (
+        serve_process(*CPU, *ANY_PORT) as server,
+        channel_to(server.address) as channel,
+        Wire(server.address) as idle,
+        Wire(server.address) as waiting,
+        Wire(server.address) as other,
+    ):
+        watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        assert next(watching).status == SERVING
+        world = waiting.create("maze", agents=2)
+        waiting.join(world)
+        other.join(world)
+        before = idle.property("counters.requests")
+        waiting.send_step()  # it waits for the other agent, which does nothing
+        while idle.property("counters.requests") == before + 1:
+            before += 1
+        server.process.terminate()
+        try:
+            waiting.told()  # if the other agent was the first to go
+        except Refused as refused:
+            assert str(refused).startswith("UNAVAILABLE: the server is shutting down")  # noqa: PT017  # either is fine
+        assert next(watching).status == NOT_SERVING
+        for wire in (idle, waiting, other):
+            with pytest.raises(grpc.RpcError, match="the server is shutting down") as caught:
+                wire.read()
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert server.wait() == 0
+        assert "Traceback" not in server.log
+        assert "ERROR" not in server.log
+
+
+STUCK = """
+import sys, grpc
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+def requests():
+    while True:
+        yield b""
+with grpc.insecure_channel(sys.argv[1]) as channel:
+    replies = channel.stream_stream("/dm_env_rpc.v1.Environment/Process")(requests())
+    print(len(next(replies)), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with serve_process(*CPU, *ANY_PORT) as server:
+        # A client that sends without end and reads nothing.
+        command = [sys.executable, "-c", STUCK, server.address]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as client:
+            try:
+                assert client.stdout is not None
+                assert int(client.stdout.readline()) > 0
+                server.process.terminate()
+                server.process.terminate()
+                assert server.wait() == 0
+            finally:
+                client.kill()
+
+
+def test_tls_and_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("open-sesame\n")
+    (tmp_path / "config.toml").write_text(
+        f"tls-cert = '{CERTS}/server.pem'\ntls-key = '{CERTS}/server-key.pem'\ntls-client-ca = '{CERTS}/ca.pem'\n"
+        "token-file = 'token'\nlisten = ['0.0.0.0:0']\nrenderer = 'cpu'\n"
+    )
+    with serve_process("--config", "config.toml", folder=tmp_path) as server:
+        port = server.address.rpartition(":")[2]
+        ca, key, cert = ((CERTS / name).read_bytes() for name in ("ca.pem", "client-key.pem", "client.pem"))
+        credentials = grpc.ssl_channel_credentials(ca, key, cert)
+        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+            process = channel.stream_stream(METHOD)
+            (answer,) = process(iter([b""]), metadata=[("authorization", "Bearer open-sesame")], timeout=TIMEOUT_S)
+            assert rpc.EnvironmentResponse.FromString(answer).error.code == INVALID_ARGUMENT
+            with pytest.raises(grpc.RpcError, match="there is no token") as caught:
+                next(process(iter([b""]), timeout=TIMEOUT_S))
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert health_of(channel) == SERVING
+        assert server.stop() == 0
+        assert "sesame" not in server.log
+
+
+def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        words = ["--listen", f"unix:{tmp_path}/w.sock", "--listen", f"127.0.0.1:{port}"]
+        assert failed_start(*CPU, *words).startswith(f"cannot listen on 127.0.0.1:{port}: Address already in use")
+    tls = ["--tls-cert", f"{CERTS}/server.pem", "--tls-key", f"{CERTS}/client-key.pem"]
+    assert failed_start(*CPU, *tls).startswith(f"--tls-key {CERTS}/client-key.pem cannot be used (KEY_VALUES_MISMATCH)")
+    assert failed_start("--renderer", "gl", "--device", "999", *ANY_PORT).startswith("there is no graphics device 999")
+    assert failed_start("--family", "nowhere:Kite").startswith("cannot import 'nowhere'")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_running_server_keeps_its_socket(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/w.sock"
+    with serve_process(*CPU, "--listen", address) as server:
+        assert "a server listens there" in failed_start(*CPU, "--listen", address)
+        with channel_to(address) as channel:
+            assert health_of(channel) == SERVING
+        server.process.kill()
+        server.process.wait(END_TIMEOUT_S)
+    assert os.listdir(tmp_path) == ["w.sock"]
+    with serve_process(*CPU, "--listen", address) as server, channel_to(address) as channel:
+        assert health_of(channel) == SERVING
+        assert server.stop() == 0
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,89 @@
+"""Every domain of dm_control's suite, ours beside MuJoCo's own renderer:
+`python -m tests.support.mujoco_contact_sheet docs/mujoco-contact-sheet.png`.
+
+Above each pair: how many pixels have the same label, and the mean difference of colours, of 255, away from edges.
+"""
+
+import argparse
+import os
+
+import numpy as np
+
+from tests.support.mujoco_frames import Ours, Theirs, judge
+from worldloom.kernels.tables import U8
+from worldloom.render.choose import make_renderer
+from worldloom.render.png import write_png
+from worldloom.render.renderer import Renderer
+from worldloom.render.strokes import write
+from worldloom.worlds.mujoco.dm_control.suite import TASKS, Stage
+
+WIDTH, HEIGHT = 176, 132
+GAP, MARGIN, TITLE = 2, 16, 22
+COLUMNS = 3
+PAPER, INK, FAINT = (251, 249, 245), (44, 48, 58), (140, 140, 142)
+MORE = (("quadruped", "escape"),)
+"""Tasks beside the first of each domain."""
+STEPS = 25
+LEGEND = (
+    "left by worldloom, right by MuJoCo:",
+    "same state, same camera.",
+    "percent: pixels of the same label.",
+    "then: how far colours are apart,",
+    "of 255, away from edges.",
+)
+
+
+def pair(domain: str, task: str, renderer: Renderer) -> tuple[U8, str]:
+    """A state of a task, by us and by MuJoCo, side by side, and what to say of it."""
+    environment = Stage(domain, task, None).environment
+    environment.reset()
+    rng, spec = np.random.default_rng(3), environment.action_spec()
+    for _ in range(STEPS):
+        environment.step(rng.uniform(spec.minimum, spec.maximum))
+    model, data = environment.physics.model.ptr, environment.physics.data.ptr
+    ours, theirs = Ours(model, renderer), Theirs(model, WIDTH, HEIGHT)
+    name = ours.looks.cameras[0].name if model.cam(0).name == "eye" else model.cam(0).name
+    (mine,) = ours.see([data], name, WIDTH, HEIGHT)
+    wanted = theirs.see(data, 0, ours.looks, WIDTH, HEIGHT)
+    theirs.close()
+    verdict = judge(mine, wanted)
+    gap = np.full((HEIGHT, GAP, 3), PAPER, np.uint8)
+    both: U8 = np.concatenate([mine.rgb, gap, wanted.rgb], axis=1)
+    return both, f"{100 * verdict.labels:.1f} % · {verdict.color:.1f}"
+
+
+def lay_out_sheet(renderer: Renderer) -> U8:
+    """All pairs in a grid, with their names."""
+    shown = [(domain, tasks[0]) for domain, tasks in TASKS.items()]
+    shown = sorted([*shown, *MORE])
+    cell_width, cell_height = 2 * WIDTH + GAP + MARGIN, TITLE + HEIGHT + MARGIN // 2
+    rows = -(-len(shown) // COLUMNS)
+    sheet = np.empty((rows * cell_height + MARGIN, COLUMNS * cell_width + MARGIN, 3), np.float32)
+    sheet[:] = PAPER
+    for number, (domain, task) in enumerate(shown):
+        top, left = number // COLUMNS * cell_height + MARGIN // 2, number % COLUMNS * cell_width + MARGIN
+        both, words = pair(domain, task, renderer)
+        sheet[top + TITLE : top + TITLE + HEIGHT, left : left + both.shape[1]] = both
+        write(sheet, f"{domain} {task}".replace("_", " "), left, top + TITLE // 2, 0.0, INK, 1.6, 1.5)
+        write(sheet, words, left + both.shape[1], top + TITLE // 2, 1.0, FAINT, 1.2, 1.2)
+        print(f"drew {domain} {task}: {words}", flush=True)
+    top, left = (rows - 1) * cell_height + MARGIN // 2 + TITLE, (COLUMNS - 1) * cell_width + MARGIN
+    for line, text in enumerate(LEGEND if len(shown) % COLUMNS else ()):
+        write(sheet, text, left, top + 10 + 22 * line, 0.0, FAINT, 1.5, 1.4)
+    return np.rint(sheet).astype(np.uint8)
+
+
+def main() -> None:
+    """Draw the sheet and write it."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("file", help="the PNG file to write")
+    file = arguments.parse_args().file
+    renderer = make_renderer("cpu")
+    sheet = lay_out_sheet(renderer)
+    renderer.close()
+    write_png(file, sheet)
+    print(f"wrote {file}: {sheet.shape[1]} x {sheet.shape[0]} pixels, {os.path.getsize(file) / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

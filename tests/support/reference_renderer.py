@@ -1,0 +1,303 @@
+"""The judge of both renderers: docs/rendering.md in plain NumPy, by casting rays instead of filling triangles.
+
+A ray goes through each pixel and is met with every triangle of the view's lane, in float64; the nearest hit within
+near <= depth < far is what the pixel shows. Slow, short, and by a method that shares nothing with a rasteriser: no
+clipping, no edges on the screen, no division by w. Of `worldloom` it reads the plain tables only.
+
+Everything is measured from the camera's position, the eye, along the axes of the world. Rays are arrays [n, 2, 3] of
+origin and direction. A direction is as long as one metre of depth, so a hit lies at origin + depth * direction.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.support.reference_lights import F64, Int, bilinear, daylight, dot, lamplight, mix, sky_box, unit
+from worldloom.kernels.tables import NO_MESH, NO_TEXTURE, OUTPUTS, AssetTable, LaneTable, ViewTable
+from worldloom.render.scene import Scene
+
+Bool: TypeAlias = NDArray[np.bool_]
+
+CENTER = (0.5, 0.5)  # from a pixel's top left corner: to the right, down
+SAMPLE_POINTS = ((3 / 8, 1 / 8), (7 / 8, 3 / 8), (1 / 8, 5 / 8), (5 / 8, 7 / 8))
+CREASE = float(np.sin(np.radians(20)))  # neighbouring hits on one smooth surface are no steeper to it than this
+PAIRS_AT_ONCE = 100_000  # rays times triangles in one NumPy expression
+edge_on = np.errstate(divide="ignore", invalid="ignore")  # rays along a plane divide by zero: no hit, or not used
+
+
+class Hits(NamedTuple):
+    """What each ray meets first: an instance row and a triangle of the asset table, both -1 for the sky."""
+
+    row: Int  # [pixels]
+    triangle: Int  # [pixels]
+
+
+class Surface(NamedTuple):
+    """What the pixels that hit something see: their triangle's plane at the pixel's centre."""
+
+    point: F64  # [n, 3]
+    depth: F64  # [n]
+    normal: F64  # [n, 3] unit length, turned to the viewer
+    color: F64  # [n, 3] lit, not yet in fog
+
+
+def cast(scene: Scene, views: ViewTable, view: int) -> list[Hits]:
+    """What rays through the pixels' centres meet, then, if there are four samples, what those through each point do."""
+    points = (CENTER, *SAMPLE_POINTS) if views.samples[view] == 4 else (CENTER,)
+    return [_first_hits(scene, views, view, point) for point in points]
+
+
+def render(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = None) -> dict[str, NDArray[Any]]:
+    """One view's pictures by name, as `worldloom.render.arena.picture` gives them; from its `cast`, if already made."""
+    samples = (hits or cast(scene, views, view))[-int(views.samples[view]) :]
+    color = np.mean([_colors(scene, views, view, sample) for sample in samples], axis=0)
+    rgb = np.floor(255 * color + 0.5).astype(np.int64)
+    row = samples[0].row
+    depth, label = np.full(row.shape, views.far[view]), np.zeros(row.shape, np.uint8)
+    depth[row >= 0] = _surface(scene, views, view, samples[0]).depth
+    label[row >= 0] = scene.instances.label[row[row >= 0]]
+    gray = ((rgb @ (77, 150, 29) + 128) >> 8).astype(np.uint8)
+    flat = {"rgb": rgb.astype(np.uint8), "gray": gray, "depth": depth, "segmentation": label}
+    asked = [name for bit, name in enumerate(OUTPUTS) if views.outputs[view] >> bit & 1]
+    return {name: flat[name].reshape(*_shape(views, view), *flat[name].shape[1:]) for name in asked}
+
+
+def triangle_ids(scene: Scene, views: ViewTable, view: int) -> Int:
+    """What pixels' centres hit [H, W]: instance row * triangles in the asset table + triangle; -1 for the sky."""
+    row, triangle = _first_hits(scene, views, view, CENTER)
+    return np.where(row < 0, -1, row * len(scene.assets.table.triangles) + triangle).reshape(_shape(views, view))
+
+
+def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = None) -> Bool:
+    """Pixels [H, W] on or next to an edge of what is seen: of an instance, of the sky, of a hard crease, of a fold.
+
+    There the picture turns on which side of the edge a point falls, so a last bit may decide a whole pixel.
+    """
+    hits = hits or cast(scene, views, view)
+    shape, surface = _shape(views, view), _surface(scene, views, view, hits[0])
+    point, normal = np.zeros((*shape, 3)), np.zeros((*shape, 3))
+    row = hits[0].row.reshape(shape)
+    point[row >= 0], normal[row >= 0] = surface.point, surface.normal
+    within: Bool = np.any([each.row.reshape(shape) != row for each in hits], axis=0)
+    marked = within.copy()
+    for here, there in _neighbours():
+        step = point[there] - point[here]
+        rise = np.maximum(abs(dot(step, normal[here])), abs(dot(step, normal[there])))
+        steep = rise > CREASE * np.linalg.norm(step, axis=-1)
+        edge = within[here] | within[there] | (row[here] != row[there]) | steep
+        marked[here] |= edge
+        marked[there] |= edge
+    return marked
+
+
+def _neighbours() -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+    """Index pairs that lay a picture over itself, moved by a pixel in four directions: all pairs of neighbours."""
+    whole, head, tail = slice(None), slice(None, -1), slice(1, None)
+    yield (whole, head), (whole, tail)
+    yield (head, whole), (tail, whole)
+    yield (head, head), (tail, tail)
+    yield (head, tail), (tail, head)
+
+
+def _rays(views: ViewTable, view: int, at: tuple[float, float]) -> F64:
+    """A ray through the same point of every pixel, row after row."""
+    height, width = _shape(views, view)
+    pixel = 2 * float(views.half_height[view]) / height  # its side, in metres at depth 1 or, orthographic, anywhere
+    right, up, backward = views.camera[view, :, :3].astype(np.float64).T
+    y, x = np.mgrid[:height, :width].reshape(2, -1, 1) + np.reshape(at[::-1], (2, 1, 1))
+    aside = (x - width / 2) * pixel * right + (height / 2 - y) * pixel * up
+    if views.orthographic[view]:
+        return np.stack([aside, np.broadcast_to(-backward, aside.shape)], axis=1)
+    return np.stack([np.zeros_like(aside), aside - backward], axis=1)
+
+
+def _corners(scene: Scene, views: ViewTable, view: int, rows: Int, triangles: Int) -> F64:
+    """The corners [n, 3, 3] of these triangles where these instance rows put them, seen from the eye."""
+    table = scene.assets.table
+    local = table.positions[table.triangles[triangles]].astype(np.float64)
+    pose = scene.instances.pose[rows].astype(np.float64)
+    from_eye = (pose[:, :, 3] - views.camera[view, :, 3])[:, None]
+    return np.asarray(np.einsum("nij,nkj->nki", pose[:, :, :3], local) + from_eye)
+
+
+def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, float]) -> Hits:
+    """What the rays through one point of every pixel meet first."""
+    table, instances, lane = scene.assets.table, scene.instances, int(views.lane[view])
+    rays, to_the_right, below = (_rays(views, view, (at[0] + dx, at[1] + dy)) for dx, dy in ((0, 0), (1, 0), (0, 1)))
+    nearest = np.full(len(rays), np.inf)
+    hit_row, hit_triangle = np.full(len(rays), -1), np.full(len(rays), -1)
+    for row in (scene.lanes.first_row[lane] + np.arange(scene.lanes.row_count[lane])).tolist():
+        mesh, pose = int(instances.mesh[row]), instances.pose[row].astype(np.float64)
+        if mesh == NO_MESH or not np.isfinite(pose).all():
+            continue
+        mesh = detail(table, mesh, pose, views, view)
+        volume, both_sides = np.linalg.det(pose[:, :3]), bool(table.mesh_is_two_sided[mesh])
+        first, count = int(table.mesh_first_triangle[mesh]), int(table.mesh_triangle_count[mesh])
+        corners = _corners(scene, views, view, np.full(count, row), first + np.arange(count))
+        close_to_mesh = np.flatnonzero(_pass_near(rays, corners))
+        for some in np.array_split(np.arange(count), min(count, 1 + close_to_mesh.size * count // PAIRS_AT_ONCE)):
+            close = close_to_mesh[_pass_near(rays[close_to_mesh], corners[some])]
+            if not close.size:
+                continue
+            covered, counter_clockwise = _covered(rays[close], (to_the_right[close], below[close]), corners[some])
+            if volume != 0 and not both_sides:
+                covered &= counter_clockwise == (volume > 0)
+            depth = np.where(covered, _depths(rays[close], corners[some]), np.inf)
+            depth[(depth < views.near[view]) | (depth >= views.far[view])] = np.inf
+            best = depth.argmin(axis=1)
+            best_depth = depth[np.arange(close.size), best]
+            closer = best_depth < nearest[close]
+            nearest[close[closer]], hit_row[close[closer]] = best_depth[closer], row
+            hit_triangle[close[closer]] = first + some[best[closer]]
+    return Hits(hit_row, hit_triangle)
+
+
+def detail(table: AssetTable, mesh: int, pose: F64, views: ViewTable, view: int) -> int:
+    """The lighter mesh that is shown instead, where the ball around the instance is small on the screen."""
+    pixel = 2 * float(views.half_height[view]) / float(views.height[view])
+    if not views.orthographic[view]:
+        pixel *= float((views.camera[view, :, 3] - pose[:, 3]) @ views.camera[view, :, 2].astype(np.float64))
+    stretch = np.linalg.norm(pose[:, :3], axis=0)
+    while table.mesh_lighter[mesh] != NO_MESH and (stretch * table.mesh_lighter_size[mesh]).max() < pixel:
+        mesh = int(table.mesh_lighter[mesh])
+    return mesh
+
+
+def _pass_near(rays: F64, corners: F64) -> Bool:
+    """Which rays pass through the ball around these triangles: no other can meet one of them."""
+    points = corners.reshape(-1, 3)
+    center = (points.min(axis=0) + points.max(axis=0)) / 2
+    radius = np.linalg.norm(points - center, axis=1).max() * (1 + 1e-9)
+    off_axis = np.linalg.norm(np.cross(center - rays[:, 0], rays[:, 1]), axis=1)
+    return np.asarray(off_axis <= radius * np.linalg.norm(rays[:, 1], axis=1))
+
+
+def _covered(rays: F64, moved: tuple[F64, F64], corners: F64) -> tuple[Bool, Bool]:
+    """Which rays [n] go through which triangles [m], and where, if so, the corners run counter-clockwise on the screen.
+
+    A ray goes through a triangle if it passes all three edges on the same side. If it meets an edge exactly, it counts
+    as a hair further right, and on a horizontal edge as a hair further down: this is the top-left rule. Sides change
+    evenly over the screen, so the rays a whole pixel further, `moved`, tell what a hair would.
+    """
+    sides = []
+    for start, end in (0, 1), (1, 2), (2, 0):
+        side = _side(rays, corners[:, start], corners[:, end])
+        for other in moved:
+            if not side.all():
+                side = np.where(side == 0, _side(other, corners[:, start], corners[:, end]), side)
+        sides.append(side)
+    counter_clockwise = (sides[0] < 0) & (sides[1] < 0) & (sides[2] < 0)
+    return counter_clockwise | ((sides[0] > 0) & (sides[1] > 0) & (sides[2] > 0)), counter_clockwise
+
+
+def _side(rays: F64, start: F64, end: F64) -> F64:
+    """On which side each ray [n] passes each edge [m]: the volume direction · (start - origin) x (end - origin).
+
+    Written as a sum of products because swapping start and end must turn the sign and change nothing else: then a ray
+    through the common edge of two triangles goes through exactly one of them.
+    """
+    lines = np.concatenate([rays[:, 1], np.cross(rays[:, 0], rays[:, 1])], axis=1)
+    edges = np.concatenate([np.cross(start, end), end - start], axis=1)
+    side = np.zeros((len(rays), len(start)))
+    for along, around in zip(lines.T, edges.T, strict=True):
+        side += along[:, None] * around
+    return side
+
+
+@edge_on
+def _depths(rays: F64, corners: F64) -> F64:
+    """How far along each ray [n] it meets the plane of each triangle [m]."""
+    plane = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    return np.asarray((dot(corners[:, 0], plane) - rays[:, 0] @ plane.T) / (rays[:, 1] @ plane.T))
+
+
+@edge_on
+def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
+    """The surface that each pixel's centre sees on the plane of the triangle it belongs to."""
+    table, instances, look = scene.assets.table, scene.instances, _look(scene, views, view)
+    something = hits.row >= 0
+    rows, triangles = hits.row[something], hits.triangle[something]
+    a, b, c = np.moveaxis(_corners(scene, views, view, rows, triangles), 1, 0)
+    plane = np.cross(b - a, c - a)
+    origin, direction = np.moveaxis(_rays(views, view, CENTER)[something], 1, 0)
+    depth = dot(a - origin, plane) / dot(direction, plane)
+    point = origin + depth[:, None] * direction
+    weights = np.array([1, 0, 0]) + _weights(point - a, a, b, c, plane)
+    vertices = table.triangles[triangles]
+    uvs = table.uvs[vertices] * instances.uv_scale[rows][:, None].astype(np.float64) * table.texture_size
+    uv_steps = []
+    for dx, dy in ((1, 0), (0, 1)):
+        # With every pixel further, the ray turns or shifts by the same; the hit moves so that it stays on the plane.
+        further = _rays(views, view, (CENTER[0] + dx, CENTER[1] + dy))[something]
+        aside = further[:, 0] - origin + depth[:, None] * (further[:, 1] - direction)
+        step = aside - direction * (dot(aside, plane) / dot(direction, plane))[:, None]
+        uv_steps.append(_blend(_weights(step, a, b, c, plane), uvs))
+    texel = _texels(table, instances.texture[rows], _blend(weights, uvs), uv_steps[0], uv_steps[1])
+
+    x, y, z = np.moveaxis(instances.pose[rows, :, :3].astype(np.float64), 2, 0)
+    cofactor = np.stack([np.cross(y, z), np.cross(z, x), np.cross(x, y)], axis=2)
+    mirror = np.where(dot(x, np.cross(y, z)) < 0, -1.0, 1.0)[:, None]
+    normal = mirror * np.einsum("nij,nj->ni", cofactor, _blend(weights, table.normals[vertices]))
+    normal = unit(np.where(mirror * dot(direction, plane)[:, None] > 0, -normal, normal))
+    color = instances.color[rows].astype(np.float64)
+    if not look.lamp_count:
+        return Surface(point, depth, normal, np.minimum(1, color * texel * daylight(look, normal)))
+    eye, backward = views.camera[view, :, 3].astype(np.float64), views.camera[view, :, 2].astype(np.float64)
+    to_viewer = np.broadcast_to(backward, point.shape) if views.orthographic[view] else unit(-point)
+    shine = instances.shine[rows].astype(np.float64)
+    light = lamplight(look, eye, -backward, point, to_viewer, normal, color, shine)
+    return Surface(point, depth, normal, np.minimum(1, light) * texel)
+
+
+def _weights(offset: F64, a: F64, b: F64, c: F64, plane: F64) -> F64:
+    """How the three corners' weights change along an offset in the triangle's plane: areas over the whole area."""
+    to_b = dot(np.cross(offset, c - a), plane) / dot(plane, plane)
+    to_c = dot(np.cross(b - a, offset), plane) / dot(plane, plane)
+    return np.stack([-to_b - to_c, to_b, to_c], axis=1)
+
+
+@edge_on
+def _texels(table: AssetTable, texture: NDArray[np.int32], uv: F64, uv_x: F64, uv_y: F64) -> F64:
+    """The textures' colours [n, 3] at uv, in texels of the full size: one level, read bilinearly; white without one."""
+    level = np.floor(0.5 * np.log2(np.maximum(dot(uv_x, uv_x), dot(uv_y, uv_y))) + 0.5)
+    level = np.clip(np.nan_to_num(level), 0, len(table.mip_first_texel) - 1).astype(np.int64)
+    at = np.nan_to_num(uv) / 2.0 ** level[:, None]
+    color = bilinear(table, np.maximum(texture, 0), level, at)
+    return np.where((texture == NO_TEXTURE)[:, None], 1.0, color)
+
+
+def _colors(scene: Scene, views: ViewTable, view: int, hits: Hits) -> F64:
+    """The finished colours [pixels, 3] in 0..1: the sky's, and surfaces in fog."""
+    look, colors = _look(scene, views, view), _sky(scene, views, view)
+    surface = _surface(scene, views, view, hits)
+    begin, end = look.fog_range
+    fog = np.clip((surface.depth - begin) / (end - begin), 0, 1) if end > begin else np.zeros(surface.depth.shape)
+    colors[hits.row >= 0] = mix(surface.color, look.fog_color, fog[:, None])
+    return colors
+
+
+def _sky(scene: Scene, views: ViewTable, view: int) -> F64:
+    """The sky [pixels, 3] as if nothing were before it."""
+    look, (height, width), rays = _look(scene, views, view), _shape(views, view), _rays(views, view, CENTER)[:, 1]
+    if look.sky_textures != NO_TEXTURE:
+        pixel = 2 * float(views.half_height[view]) / height
+        return sky_box(scene.assets.table, int(look.sky_textures), rays, pixel)
+    if views.orthographic[view]:
+        up = np.repeat(1 - (np.arange(height) + 0.5) / height, width)
+    else:
+        up = np.maximum(0, unit(rays)[:, 2])
+    return mix(look.sky_horizon, look.sky_zenith, (up * (2 - up))[:, None])
+
+
+def _shape(views: ViewTable, view: int) -> tuple[int, int]:
+    return int(views.height[view]), int(views.width[view])
+
+
+def _look(scene: Scene, views: ViewTable, view: int) -> LaneTable:
+    return LaneTable(*(column[views.lane[view]].astype(np.float64) for column in scene.lanes))
+
+
+def _blend(weights: F64, corner_values: NDArray[Any]) -> F64:
+    return np.asarray(np.einsum("nk,nki->ni", weights, corner_values))
