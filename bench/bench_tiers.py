@@ -22,9 +22,8 @@ from worldloom.render.arena import make_arena
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.step_layout import step_layout
-from worldloom.server.engine import batch as planning
-from worldloom.server.engine.batch import fill
 from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.stages import fill_replies, write_scene
 from worldloom.server.engine.world import Step
 
 FAMILIES = ["cartpole", "catch", "maze"]
@@ -126,21 +125,21 @@ def bench_filling_a_template(report: Report, cpu: CPURenderer) -> None:
     directory = engine.directory
     world = directory.create({"family": "catch", "lanes": 256, "seed": 0})
     names = ["eye.rgb", "reward", "discount", "step_type", "ball", "paddle"]
-    agent = directory.join(world, {"observations": names}, engine.wardrobe(step_layout))
-    wanted = agent.offer.want(list(agent.offer.observations))
+    agent = directory.join(world, {"observations": names}, engine.layout_cache(step_layout))
+    request = agent.specs.request(list(agent.specs.observations))
 
     def ignore(_: object) -> None:
         """Nobody waits for it."""
 
-    step = Step(agent, {}, wanted, ignore, ignore)
+    step = Step(agent, {}, request, ignore, ignore)
     engine.step(step)
     engine.tick([])
-    groups = planning.plan([step], directory.scene)
+    groups = write_scene([step], directory.scene)
     frames, other = make_arena(256 * 64 * 64 * 3), make_arena(256 * 64 * 64 * 3)
 
     def fill_often() -> None:
         for _ in range(TIMES):
-            fill(groups)
+            fill_replies(groups)
 
     def copy_often() -> None:
         for _ in range(TIMES):

@@ -10,7 +10,7 @@ from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.timing import Counters, NoStopwatch, Stopwatch
+from worldloom.server.engine.timing import Counters, NoTimer, StageTimer
 from worldloom.server.engine.world import Agent, Step
 
 ROUNDS = 301
@@ -28,9 +28,9 @@ class Player:
         self.engine.open()
         world = self.engine.directory.create({"family": "catch", "lanes": lanes, "seed": 0})
         joining = {"observations": ["reward", *names]}
-        self.agent: Agent = self.engine.directory.join(world, joining, self.engine.wardrobe(step_layout))
-        self.wanted = self.agent.offer.want(list(self.agent.offer.observations))
-        self.watches = (self.engine.watch, NoStopwatch())
+        self.agent: Agent = self.engine.directory.join(world, joining, self.engine.layout_cache(step_layout))
+        self.request = self.agent.specs.request(list(self.agent.specs.observations))
+        self.watches = (self.engine.timer, NoTimer())
         self.took_s: tuple[list[float], list[float]] = ([], [])
 
     def tick_often(self) -> None:
@@ -40,20 +40,20 @@ class Player:
         """
         for number in range(ROUNDS):
             for which in (0, 1) if number % 2 else (1, 0):
-                self.engine.watch = self.watches[which]
+                self.engine.timer = self.watches[which]
                 began = perf_counter()
                 self.engine.tick([self._step])
                 self.took_s[which].append(perf_counter() - began)
 
     def _step(self) -> None:
-        self.engine.step(Step(self.agent, {}, self.wanted, _ignore, _ignore))
+        self.engine.step(Step(self.agent, {}, self.request, _ignore, _ignore))
 
 
 def _ignore(_: object) -> None:
     """Nobody waits for it."""
 
 
-def _seconds_of_marks(watch: NoStopwatch, counters: Counters) -> float:
+def _seconds_of_marks(watch: NoTimer, counters: Counters) -> float:
     """Median time of the marks of one tick, by themselves."""
     took_s = []
     for _ in range(ROUNDS):
@@ -73,7 +73,7 @@ def bench_timers(report: Report, lanes: int, names: list[str]) -> None:
     report.seconds(player.tick_often, rounds=9)
     player.engine.close()
     counters = Counters()
-    marks_s = [_seconds_of_marks(watch, counters) for watch in (Stopwatch(counters), NoStopwatch())]
+    marks_s = [_seconds_of_marks(watch, counters) for watch in (StageTimer(counters), NoTimer())]
     on_s, off_s = (median(took_s) for took_s in player.took_s)
     what = f"catch, a tick of {lanes} lane{'s' if lanes > 1 else ''} {'at 64² rgb' if names else 'without pictures'}"
     report.row(

@@ -21,7 +21,7 @@ import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, tensor_utils
 
-from worldloom.protos.errors import FailedPrecondition, InvalidArgument, Refusal, Unimplemented
+from worldloom.protos.errors import FailedPrecondition, InvalidArgument, RequestError, Unimplemented
 from worldloom.render.arena import lay_out, make_arena, picture
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
@@ -29,11 +29,10 @@ from worldloom.render.gl.renderer import GLRenderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.config import Limits
-from worldloom.server.dm_env_rpc.specs import offer_specs
+from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from
-from worldloom.server.engine.joining import take_joining
-from worldloom.server.engine.observations import Observation, Offer, Wardrobe
+from worldloom.server.engine.observations import AgentSpecs, ObservationSpec, ReplyLayoutCache, parse_join_settings
 from worldloom.server.engine.world import idle_action
 from worldloom.worlds.pool import RUNNING, Pool
 from worldloom.worlds.registry import FamilyError, find_family
@@ -63,9 +62,11 @@ class World:
         )
         self.name = family.name
 
-    def join(self, given: Mapping[str, object]) -> Offer:
+    def join(self, given: Mapping[str, object]) -> AgentSpecs:
         """What there is to do and to see."""
-        return Offer(self.pool, 0, self.lanes, take_joining(given, _LIMITS), Wardrobe(step_layout, _LIMITS))
+        return AgentSpecs(
+            self.pool, 0, self.lanes, parse_join_settings(given, _LIMITS), ReplyLayoutCache(step_layout, _LIMITS)
+        )
 
     def restart(self) -> None:
         """The next step begins new episodes."""
@@ -81,21 +82,25 @@ class World:
         """What the agent is told. The lanes of a vector world have episodes of their own."""
         return RUNNING if self.lanes is not None else int(self.pool.status[0])
 
-    def observe(self, one: Observation, offer: Offer, renderer: Renderer) -> np.ndarray:
+    def observe(self, one: ObservationSpec, specs: AgentSpecs, renderer: Renderer) -> np.ndarray:
         """An observation of all lanes."""
         lanes = [np.array([lane]) for lane in range(self.lanes or 1)]
-        if one.is_picture:
-            values = np.concatenate([self._draw(lane, one, offer, renderer) for lane in lanes])
+        if one.is_frame:
+            values = np.concatenate([self._draw(lane, one, specs, renderer) for lane in lanes])
         elif one.name in ("reward", "discount", "step_type"):
             values = getattr(self.pool, one.name)[: len(lanes)]
         else:
             values = np.concatenate([self.pool.observe(lane, one.name) for lane in lanes])
         return values.reshape(one.shape)
 
-    def _draw(self, lane: np.ndarray, one: Observation, offer: Offer, renderer: Renderer) -> np.ndarray:
+    def _draw(self, lane: np.ndarray, one: ObservationSpec, specs: AgentSpecs, renderer: Renderer) -> np.ndarray:
         """One picture of one lane, drawn and read back."""
         camera, output = one.name.split(".")
-        size = {"width": offer.joining.width, "height": offer.joining.height, "samples": offer.joining.samples}
+        size = {
+            "width": specs.join_settings.width,
+            "height": specs.join_settings.height,
+            "samples": specs.join_settings.samples,
+        }
         views = self.pool.views(lane, camera, outputs=1 << one.output, **size)
         offsets, size_bytes = lay_out(views)
         arena = make_arena(size_bytes)
@@ -110,7 +115,7 @@ class Session:
         self._renderer = renderer
         self._assets, self._making = assets, making
         self._world: World | None = None
-        self._offer: Offer | None = None
+        self._specs: AgentSpecs | None = None
 
     def answer(self, request: rpc.EnvironmentRequest) -> rpc.EnvironmentResponse:
         """The response to a request."""
@@ -121,7 +126,7 @@ class Session:
             if handle is None:
                 raise Unimplemented(f"{kind or 'no payload'}: expected a message that this server knows")
             getattr(response, kind).CopyFrom(handle(getattr(request, kind)))
-        except Refusal as refusal:
+        except RequestError as refusal:
             response.error.code, response.error.message = refusal.code, str(refusal)
         return response
 
@@ -133,38 +138,38 @@ class Session:
         return rpc.CreateWorldResponse(world_name=self._world.name)
 
     def _join_world(self, request: rpc.JoinWorldRequest) -> rpc.JoinWorldResponse:
-        self._offer = self._made().join(settings_from(request.settings))
-        return rpc.JoinWorldResponse(specs=offer_specs(self._offer))
+        self._specs = self._made().join(settings_from(request.settings))
+        return rpc.JoinWorldResponse(specs=agent_specs_message(self._specs))
 
     def _step(self, request: rpc.StepRequest) -> rpc.StepResponse:
-        world, offer = self._made(), self._joined()
-        wanted = [_known(offer.observations, uid) for uid in request.requested_observations]
-        actions = {spec.name: idle_action(spec, world.lanes or 1) for spec in offer.actions.values()}
+        world, specs = self._made(), self._joined()
+        wanted = [_known(specs.observations, uid) for uid in request.requested_observations]
+        actions = {spec.name: idle_action(spec, world.lanes or 1) for spec in specs.actions.values()}
         for uid, tensor in request.actions.items():
-            spec = _known(offer.actions, uid)
+            spec = _known(specs.actions, uid)
             actions[spec.name] = ActionReader(spec, world.lanes).read(tensor)
         world.step(actions)
         response = rpc.StepResponse(state=world.state)
         for one in wanted:
-            values = world.observe(one, offer, self._renderer)
+            values = world.observe(one, specs, self._renderer)
             response.observations[one.uid].CopyFrom(tensor_utils.pack_tensor(values))
         return response
 
     def _reset(self, _request: rpc.ResetRequest) -> rpc.ResetResponse:
-        offer = self._joined()
+        specs = self._joined()
         self._made().restart()
-        return rpc.ResetResponse(specs=offer_specs(offer))
+        return rpc.ResetResponse(specs=agent_specs_message(specs))
 
     def _reset_world(self, _request: rpc.ResetWorldRequest) -> rpc.ResetWorldResponse:
         self._made().restart()
         return rpc.ResetWorldResponse()
 
     def _leave_world(self, _request: rpc.LeaveWorldRequest) -> rpc.LeaveWorldResponse:
-        self._offer = None
+        self._specs = None
         return rpc.LeaveWorldResponse()
 
     def _destroy_world(self, _request: rpc.DestroyWorldRequest) -> rpc.DestroyWorldResponse:
-        self._world = self._offer = None
+        self._world = self._specs = None
         return rpc.DestroyWorldResponse()
 
     def _made(self) -> World:
@@ -172,10 +177,10 @@ class Session:
             raise FailedPrecondition("this stream has no world: expected CreateWorld first")
         return self._world
 
-    def _joined(self) -> Offer:
-        if self._offer is None:
+    def _joined(self) -> AgentSpecs:
+        if self._specs is None:
             raise FailedPrecondition("this stream has joined no world: expected JoinWorld first")
-        return self._offer
+        return self._specs
 
 
 class Environment(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]  # generated, without types

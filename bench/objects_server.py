@@ -6,8 +6,8 @@ Everything else is the same: the engine, its batches, the renderer. The differen
 """
 
 import sys
+from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
@@ -17,32 +17,31 @@ from worldloom.server import cli
 from worldloom.server import run as running
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.observations import Observation
-from worldloom.server.engine.replies import Layout, Place
+from worldloom.server.engine.observations import ObservationField, ObservationSpec, ReplyLayout
 from worldloom.server.engine.world import Step
 
 
-def arrays_one_after_the_other(observations: tuple[Observation, ...]) -> Layout:
+def arrays_one_after_the_other(observations: tuple[ObservationSpec, ...]) -> ReplyLayout:
     """The values alone, as they lie in memory, after a byte for the state."""
-    places, end = [], 1
+    fields, end = [], 1
     for one in observations:
-        places.append(Place(end, as_varints=False))
+        fields.append(ObservationField(end, as_varints=False))
         end += prod(one.shape) * np.dtype(one.dtype).itemsize
-    return Layout(end, {}, 0, tuple(places))
+    return ReplyLayout(end, {}, 0, tuple(fields))
 
 
 class ObjectsSession(Session):
     """Makes a message of the values."""
 
-    def __init__(self, engine: Engine, name: str, target: Any) -> None:
-        super().__init__(engine, name, target)
-        self._wardrobe = engine.wardrobe(arrays_one_after_the_other)
+    def __init__(self, engine: Engine, name: str, send: Callable[[bytes], None]) -> None:
+        super().__init__(engine, name, send)
+        self._layout_cache = engine.layout_cache(arrays_one_after_the_other)
 
     def _answer_step(self, step: Step) -> None:
         response = rpc.EnvironmentResponse()
         response.step.state = step.state
-        for one, place in zip(step.wanted.observations, step.wanted.layout.places, strict=True):
-            values = np.frombuffer(step.reply, one.dtype, prod(one.shape), place.start).reshape(one.shape)
+        for one, in_reply in zip(step.request.observations, step.request.layout.fields, strict=True):
+            values = np.frombuffer(step.reply, one.dtype, prod(one.shape), in_reply.offset).reshape(one.shape)
             response.step.observations[one.uid].CopyFrom(tensor_utils.pack_tensor(values))
         self._send(response)
 

@@ -13,7 +13,7 @@ import grpc
 
 from worldloom.client.errors import CannotConnect, ClientError, LostConnection, ServerError
 from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_address
-from worldloom.protos.errors import Refusal
+from worldloom.protos.errors import RequestError
 
 LOCAL = "local"
 MOST_REPLY_BYTES = 2**31 - 1
@@ -91,7 +91,7 @@ class LocalLink:
             raise LostConnection("the engine in this process was closed, or interrupted in the middle of a step")
         try:
             return self._server.answer(self._requests.popleft())
-        except Refusal as refusal:
+        except RequestError as refusal:
             raise ServerError(refusal.code, str(refusal)) from refusal
         except BaseException:  # such as Ctrl-C: nobody knows how far it got
             self.close()

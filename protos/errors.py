@@ -1,6 +1,6 @@
 """What can be refused, and with which code. Nothing here knows of gRPC or protobuf.
 
-    Refusal
+    RequestError
     ├── InvalidArgument      a request that is wrong in itself: a name, a type, a shape, a value
     ├── DeadlineExceeded     another service took too long
     ├── NotFound             a world or property that is not there
@@ -19,74 +19,74 @@ A refused request has changed nothing. The text says what went wrong, what was e
 from typing import ClassVar
 
 
-class Refusal(Exception):  # noqa: N818  # it is an answer, seldom an error of the server's
+class RequestError(Exception):  # it is an answer, seldom an error of the server's
     """A request that is answered with an error."""
 
     code: ClassVar[int]
     """As google.rpc.Code numbers it."""
 
 
-class InvalidArgument(Refusal):
+class InvalidArgument(RequestError):
     """A request that is wrong in itself."""
 
     code = 3
 
 
-class DeadlineExceeded(Refusal):
+class DeadlineExceeded(RequestError):
     """Another service took too long."""
 
     code = 4
 
 
-class NotFound(Refusal):
+class NotFound(RequestError):
     """A world or property that is not there."""
 
     code = 5
 
 
-class AlreadyExists(Refusal):
+class AlreadyExists(RequestError):
     """Something that is there already."""
 
     code = 6
 
 
-class PermissionDenied(Refusal):
+class PermissionDenied(RequestError):
     """A property that cannot be read, written or listed."""
 
     code = 7
 
 
-class ResourceExhausted(Refusal):
+class ResourceExhausted(RequestError):
     """A limit is reached; the text names it."""
 
     code = 8
 
 
-class FailedPrecondition(Refusal):
+class FailedPrecondition(RequestError):
     """A request that does not fit the state of its stream."""
 
     code = 9
 
 
-class Unimplemented(Refusal):
+class Unimplemented(RequestError):
     """Something this server does not know."""
 
     code = 12
 
 
-class Internal(Refusal):
+class Internal(RequestError):
     """A bug."""
 
     code = 13
 
 
-class Unavailable(Refusal):
+class Unavailable(RequestError):
     """The server is shutting down, or another service cannot be reached."""
 
     code = 14
 
 
-class Unauthenticated(Refusal):
+class Unauthenticated(RequestError):
     """No token, or a wrong one."""
 
     code = 16

@@ -1,6 +1,6 @@
-"""How much of everything a server gives away; each limit is named by its flag in the error of whoever meets it.
+"""Configuration of a server. The command line and the TOML file are both derived from the fields below.
 
-What a server is told before it starts. The command line and the TOML file both come from the fields below.
+An error that is caused by a limit names the limit's option.
 """
 
 import argparse
@@ -24,55 +24,53 @@ class Limits:
     max_streams: int = 1024
     """Streams at a time."""
     max_view_pixels: int = 1 << 20
-    """Pixels of one picture, width × height."""
+    """Pixels of one frame, width × height."""
     max_message_bytes: int = 4 << 20
     """Bytes of a request."""
     max_reply_bytes: int = 256 << 20
-    """Bytes of a reply. Streams that do not say what they take get no more than 4 MiB, as gRPC's own limit is."""
+    """Bytes of a reply. Without the join setting max_reply_bytes a stream gets 4 MiB at most, gRPC's own default."""
     max_shared_bytes: int = 4 << 30
-    """Bytes of all shared memory at a time. Of what is set aside only what is painted takes room."""
+    """Bytes of all shared memory at a time. Memory is committed when it is first drawn to."""
     max_waiting_requests: int = 1024
-    """Requests of one stream that were not answered yet."""
+    """Unanswered requests of one stream."""
     idle_world_s: float = 600.0
-    """Seconds after which a world is destroyed that nobody has joined, or nobody calls for if it is a trial's."""
+    """Seconds after which an unused world is destroyed: without agents, or, if it is a trial's, without calls."""
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """One server. What cannot be is refused here, with ConfigError; files are looked into when the server starts."""
+    """Configuration of one server. Invalid values raise ConfigError; files are read when the server starts."""
 
     listen: tuple[str, ...] = field(default=("127.0.0.1:9000",), metadata={"metavar": "ADDRESS"})
     """HOST:PORT or unix:PATH to listen on; port 0 picks a free one. May be given again."""
     renderer: Literal["auto", "gl", "cpu"] = "auto"
-    """What draws."""
+    """Renderer: gl draws with OpenGL, cpu on the processor, auto chooses."""
     device: int | None = field(default=None, metadata={"minimum": 0})
-    """The graphics device to draw on, as `worldloom doctor` lists them."""
+    """Graphics device to draw on, by its number in `worldloom doctor`."""
     family: tuple[str, ...] = field(default=(), metadata={"metavar": "MODULE:CLASS"})
-    """MODULE:CLASS of a family of your own to add, from a module that is installed or in this folder. May be given
-    again."""
+    """MODULE:CLASS of a family to add, from an installed module or one in the current directory. May be given again."""
     model_dir: tuple[Path, ...] = field(default=(), metadata={"metavar": "DIRECTORY"})
-    """Directory that models of the family `mujoco` may come from, with all below it; from nowhere else. May be given
-    again."""
+    """Directory that models of the family `mujoco` may be read from, with its subdirectories. May be given again."""
     cogment: Path | None = None
-    """YAML file that says what trials are like: serves the Cogment API beside dm_env_rpc."""
+    """YAML file that describes trials: serves the Cogment API beside dm_env_rpc."""
     tls_cert: Path | None = None
-    """Certificate of this server and those it was signed with, in PEM. With it every HOST:PORT speaks TLS."""
+    """Certificate chain of this server, in PEM. With it every HOST:PORT uses TLS."""
     tls_key: Path | None = None
     """Private key of that certificate, in PEM, without a password."""
     tls_client_ca: Path | None = None
-    """Certificates in PEM: only clients that show one signed with these get in."""
+    """Certificates in PEM: only clients with a certificate signed by one of these are accepted."""
     insecure: bool = False
-    """Listen without TLS on addresses that other machines can reach: anyone may read along and join in."""
+    """Listen without TLS on addresses that other machines can reach: anyone there can read the traffic and connect."""
     token_file: Path | None = None
-    """File that holds a token: only clients that send `authorization: Bearer TOKEN` get in."""
+    """File with a token: only clients that send `authorization: Bearer TOKEN` are accepted."""
     limits: Limits = field(default_factory=Limits)
-    """How much of everything it gives away; each is an option of its own."""
+    """Limits of the server; each is an option of its own."""
     timers: bool = True
-    """Measure how long each stage of a tick takes, for `worldloom profile --attach` and whoever reads the counters."""
+    """Measure the time of each stage of a tick, for `worldloom profile --attach` and the counters."""
     log_level: LogLevel = "info"
-    """Least weight of what is logged."""
+    """Minimum level of log messages."""
     log_format: LogFormat = "text"
-    """Logs for people, or JSON for programs."""
+    """Format of log messages: text, or JSON with one object a line."""
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
@@ -86,7 +84,7 @@ class ServeConfig:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where to listen."""
+        """Addresses to listen on."""
         try:
             found = tuple(parse_address(text) for text in self.listen)
         except ValueError as error:
@@ -111,11 +109,11 @@ class ServeConfig:
 
 
 def exposure_text(address: str) -> str:
-    """Why an address is not listened on, and the ways out."""
+    """Return the error for an address that is exposed without encryption."""
     return (
         f"--listen {address!r} can be reached from other machines without encryption: expected --tls-cert and --tls-key"
         " with it, or an address of this machine only (127.0.0.1, [::1], localhost, unix:PATH), or --insecure if"
-        " everyone on that network may read along and join in"
+        " anyone on that network may read the traffic and connect"
     )
 
 
@@ -123,7 +121,7 @@ OPTIONS = options_of(ServeConfig)
 
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of every option, and of the file."""
+    """Add the options of the configuration and of the file."""
     add_flags(parser, OPTIONS)
     parser.add_argument(
         "--config",
@@ -134,7 +132,7 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(args: argparse.Namespace) -> ServeConfig:
-    """What the command line says, then the file, then the defaults."""
+    """Return the configuration: the command line wins over the file, the file over the defaults."""
     given: dict[str, Any] = {} if args.config is None else read_file(args.config, OPTIONS)
     for option in OPTIONS:
         if hasattr(args, option.field):

@@ -1,4 +1,4 @@
-"""A server's life: start, serve until told to stop, answer what was asked, end."""
+"""Running a server: start, serve until a signal, answer the requests under way, stop."""
 
 import asyncio
 import contextlib
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
 log = Log("running")
 
 GRACE_S = 10.0
-"""How long a server that stops waits for its clients to take their answers, and then for its engine to end."""
-_FAREWELL_S = 0.5
-"""How long it waits after that for answers to calls about trials, which it knows to be given but not to be sent."""
-_SWITCH_S = 0.001
-"""How long a thread may keep the others waiting. The engine and the event loop hand over to each other all the time,
-and Python's own 5 ms are several times what a step takes."""
+"""Time that a stopping server waits for clients to receive their replies, and then for its engine to end."""
+_TRIAL_GRACE_S = 0.5
+"""Time that it waits after that for replies of Cogment services, whose sending it cannot observe."""
+_SWITCH_INTERVAL_S = 0.001
+"""Time that a thread may hold the GIL while others wait. The engine and the event loop alternate all the time, and
+Python's default of 5 ms is several times what a step takes."""
 SERVICE: str = dm_env_rpc_pb2.DESCRIPTOR.services_by_name["Environment"].full_name
 
 
 def serve(config: ServeConfig) -> None:
-    """Serve until SIGTERM or SIGINT. What keeps it from starting is raised, and leaves nothing behind."""
+    """Serve until SIGTERM or SIGINT. Errors at the start are raised, and leave nothing behind."""
     set_up_logs(config.log_level, config.log_format)
-    sys.setswitchinterval(_SWITCH_S)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     credentials = read_credentials(config.tls_cert, config.tls_key, config.tls_client_ca)
     token = read_token(config.token_file)
     settings = _read_trials(config)
     for address in config.addresses:
         check_free(address)  # before kernels are compiled, which takes a while
     engine = Engine(functools.partial(_make_renderer, config), config.limits, config.timers)
-    streams = Streams(engine.post, functools.partial(Session, engine), config.limits)
-    engine.start(streams.wake, failed=functools.partial(signal.raise_signal, signal.SIGTERM))
+    streams = Streams(engine, functools.partial(Session, engine), config.limits)
+    engine.start(failed=functools.partial(signal.raise_signal, signal.SIGTERM))
     gc.collect()
-    gc.freeze()  # what is there now stays: it need not be looked through again and again
+    gc.freeze()  # objects that exist now stay: the garbage collector need not traverse them
     try:
         asyncio.run(_serve(config, credentials, token, engine, streams, settings))
     finally:
-        _end(engine)
+        _stop(engine)
     if engine.has_failed:
         raise RuntimeError("the engine failed: the log above says where; please report it")
 
@@ -96,13 +96,13 @@ async def _serve(
             trials.drain()
         engine.drain()
         await _first_of(_all_ended(streams, trials), signals.get(), timeout_s=GRACE_S)
-        await server.stop(grace=None if trials is None else _FAREWELL_S)
-        await _let_others_end()
+        await server.stop(grace=None if trials is None else _TRIAL_GRACE_S)
+        await _wait_for_other_tasks()
     log.info("stopped")
 
 
 def _read_trials(config: ServeConfig) -> "TrialSettings | None":
-    """What the file of --cogment says; without it nothing of that API is even loaded."""
+    """Read the file of --cogment. Without it nothing of the Cogment API is imported."""
     if config.cogment is None:
         return None
     from worldloom.server.cogment.files.trial_file import read_trial_file
@@ -117,7 +117,7 @@ def _add_trials(server: grpc.aio.Server, engine: Engine, settings: "TrialSetting
 
 
 async def _all_ended(streams: Streams, trials: "Trials | None") -> None:
-    """Wait until everyone has been answered."""
+    """Wait until all streams and trials have ended."""
     if trials is not None:
         await trials.close()
     await streams.have_ended()
@@ -132,7 +132,7 @@ async def _add_health(server: grpc.aio.Server, services: Sequence[str]) -> healt
 
 
 def _catch_signals() -> "asyncio.Queue[signal.Signals]":
-    """The signals to stop, as they come."""
+    """Return a queue of the signals to stop."""
     caught: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, caught.put_nowait, one)
@@ -140,15 +140,15 @@ def _catch_signals() -> "asyncio.Queue[signal.Signals]":
 
 
 async def _first_of(*waits: Coroutine[Any, Any, object], timeout_s: float) -> None:
-    """Wait for whatever comes first."""
+    """Wait until one of these is done, and cancel the others."""
     tasks = [asyncio.ensure_future(one) for one in waits]
     await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
 
 
-async def _let_others_end() -> None:
-    """Wait for the handlers of calls that were cut off. gRPC does not, and complains if the loop ends before them."""
+async def _wait_for_other_tasks() -> None:
+    """Wait for the handlers of calls that were cut off. gRPC does not, and warns if the loop ends before them."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=GRACE_S)
@@ -161,8 +161,8 @@ def _make_renderer(config: ServeConfig) -> Renderer:
     return renderer
 
 
-def _end(engine: Engine) -> None:
-    """Stop the engine, or give it up if it hangs: its thread does not keep the process alive."""
+def _stop(engine: Engine) -> None:
+    """Stop the engine, or give up if it hangs: its thread does not keep the process alive."""
     stopping = threading.Thread(target=engine.stop, daemon=True)
     stopping.start()
     stopping.join(GRACE_S)

@@ -22,7 +22,7 @@ from worldloom.protos.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
-    Refusal,
+    RequestError,
     ResourceExhausted,
     Unauthenticated,
     Unavailable,
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _MOST_TEXT_BYTES = 2000
 """Of a text. It travels as metadata, of which clients take 8 KiB; there some bytes become three."""
 _STATUSES: dict[int, grpc.StatusCode] = {status.value[0]: status for status in grpc.StatusCode}
-_REFUSALS: dict[int, type[Refusal]] = {
+_REFUSALS: dict[int, type[RequestError]] = {
     kind.code: kind
     for kind in (
         *(InvalidArgument, DeadlineExceeded, NotFound, AlreadyExists, PermissionDenied, ResourceExhausted),
@@ -52,7 +52,7 @@ async def answered(context: Any, call: Awaitable[T]) -> T:
     """What a call gives; if it is refused, or fails, the call of the context ends with that status."""
     try:
         return await call
-    except Refusal as refusal:
+    except RequestError as refusal:
         refused = refusal
     except Exception as error:
         log.error("request failed")
@@ -60,13 +60,13 @@ async def answered(context: Any, call: Awaitable[T]) -> T:
     return await abort(context, refused)
 
 
-async def abort(context: Any, refusal: Refusal) -> NoReturn:
+async def abort(context: Any, refusal: RequestError) -> NoReturn:
     """End a call with the refusal's status."""
     await context.abort(_STATUSES[refusal.code], shortened(str(refusal)))
     raise AssertionError("a call goes on that was ended")
 
 
-def refusal_of(error: grpc.aio.AioRpcError, who: str) -> Refusal:
+def refusal_of(error: grpc.aio.AioRpcError, who: str) -> RequestError:
     """What another service answered; the text begins with `who` that is."""
     status = error.code()
     kind = _REFUSALS.get(status.value[0], Internal)

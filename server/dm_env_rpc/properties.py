@@ -1,4 +1,4 @@
-"""The properties of this server: what it is, its limits and families, its counters; and of the world a stream is in."""
+"""Properties of the server (renderer, limits, families, counters, timers) and of the world that a stream has joined."""
 
 import dataclasses
 import importlib.metadata
@@ -12,7 +12,7 @@ from worldloom.kernels.tables import OUTPUTS
 from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.property_tree import Property
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.shared_memory import SLOTS
+from worldloom.server.engine.shared_memory import RING_SIZE
 from worldloom.server.engine.timing import STAGES
 from worldloom.server.engine.world import Agent, World
 from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra
@@ -23,20 +23,25 @@ _NOTHING = np.empty((0, 5))
 
 _SETTING_DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 _LIGHTS = {
-    "light_direction": (3, None, None, "The way the light goes: east, north, up. Any length but zero."),
+    "light_direction": (3, None, None, "Direction in which the light travels: east, north, up. Any length but zero."),
     "light_color": (3, 0, 8, "The light's red, green and blue."),
-    "ambient": (3, 0, 8, "Light from above on what looks up."),
-    "ambient_ground": (3, 0, 8, "Light from below on what looks down."),
-    "sky_horizon": (3, 0, 1, "The sky's colour at the horizon."),
-    "sky_zenith": (3, 0, 1, "The sky's colour overhead."),
-    "fog_color": (3, 0, 1, "What far things fade into."),
-    "fog_range": (2, 0, None, "Metres at which fog begins and hides everything; no fog if the second is not larger."),
+    "ambient": (3, 0, 8, "Ambient light on surfaces that face up."),
+    "ambient_ground": (3, 0, 8, "Ambient light on surfaces that face down."),
+    "sky_horizon": (3, 0, 1, "Colour of the sky at the horizon."),
+    "sky_zenith": (3, 0, 1, "Colour of the sky overhead."),
+    "fog_color": (3, 0, 1, "Colour of the fog."),
+    "fog_range": (
+        2,
+        0,
+        None,
+        "Distances in metres at which fog begins and at which it hides everything; no fog if the second is not larger.",
+    ),
 }
 """Columns of worldloom.kernels.tables.LaneTable that can be written: length, range, text."""
 
 
 def make_properties(engine: Engine, agent: Agent | None) -> list[Property]:
-    """The properties that a stream can see; `agent` is who it is in a world, if it has joined one."""
+    """Return the properties that a stream sees; `agent` is its agent, if it has joined a world."""
     found = [*_server(engine), *_limits(engine), *_families(), *_counters(engine), *_timers(engine)]
     if agent is not None and not agent.world.is_gone:
         found += [*_world(engine, agent), *_cameras(agent), *_shared_memory(agent)]
@@ -48,31 +53,31 @@ def _always(value: T) -> Callable[[], T]:
 
 
 def _server(engine: Engine) -> Iterator[Property]:
-    renderer = engine.easel.renderer
+    renderer = engine.renderer
     yield Property("server.version", "Version of worldloom.", "str", lambda: importlib.metadata.version("worldloom"))
-    yield Property("server.renderer", "What draws: gl or cpu.", "str", lambda: renderer.name)
-    yield Property("server.device", "What it draws on.", "str", lambda: renderer.device)
+    yield Property("server.renderer", "Name of the renderer: gl or cpu.", "str", lambda: renderer.name)
+    yield Property("server.device", "Device of the renderer.", "str", lambda: renderer.device)
 
 
 def _limits(engine: Engine) -> Iterator[Property]:
     for name, value in dataclasses.asdict(engine.limits).items():
         flag = f"--{name.replace('_', '-')}"
         dtype = "int64" if isinstance(value, int) else "float64"
-        yield Property(f"limits.{name}", f"What {flag} says.", dtype, _always(value))
+        yield Property(f"limits.{name}", f"Value of {flag}.", dtype, _always(value))
 
 
 def _families() -> Iterator[Property]:
     for name in known_families():
         if needs_extra(name) and not is_loaded(name):
-            told = f"It is loaded when its first world is created; `worldloom describe {name}` says more."
-            yield Property(f"families.{name}.text", "What it is.", "str", _always(told))
+            text = f"It is loaded when its first world is created; `worldloom describe {name}` says more."
+            yield Property(f"families.{name}.text", "Description.", "str", _always(text))
             continue
         try:
             family = find_family(name)
         except FamilyError as error:
             yield Property(f"families.{name}.problem", "Why it cannot be used.", "str", _always(str(error)))
             continue
-        yield Property(f"families.{name}.text", "What it is.", "str", _always(family.text))
+        yield Property(f"families.{name}.text", "Description.", "str", _always(family.text))
         for setting in family.settings:
             yield _setting(f"families.{name}.settings.{setting.name}", setting)
 
@@ -95,24 +100,28 @@ def _counters(engine: Engine) -> Iterator[Property]:
     def count(key: str, text: str, read: Callable[[], int]) -> Property:
         return Property(f"counters.{key}", text, "int64", read)
 
-    yield count("streams", "Streams that are open.", lambda: counters.streams)
-    yield count("worlds", "Worlds that there are.", lambda: len(directory.worlds))
+    yield count("streams", "Open streams.", lambda: counters.streams)
+    yield count("worlds", "Existing worlds.", lambda: len(directory.worlds))
     yield count("lanes", "Lanes of all worlds.", lambda: directory.lanes_in_use)
-    yield count("shared_bytes", "Bytes of shared memory set aside.", lambda: directory.shared_bytes)
-    yield count("reply_slots", "Replies that there is memory for.", lambda: engine.reply_slots)
-    yield count("trials", "Trials whose worlds are here.", lambda: counters.trials)
-    yield count("trials_played", "Trials that this server plays or is ending.", lambda: counters.played())
-    yield count("messages", "Messages that trials sent to their worlds.", lambda: counters.messages)
+    yield count("shared_bytes", "Bytes of shared memory allocated.", lambda: directory.shared_bytes)
+    yield count("reply_slots", "Allocated reply buffers.", lambda: engine.reply_buffers)
+    yield count("trials", "Trials whose worlds are on this server.", lambda: counters.trials)
+    yield count(
+        "trials_played",
+        "Trials that this server orchestrates, including those that are ending.",
+        lambda: counters.played(),
+    )
+    yield count("messages", "Messages sent to environments of trials.", lambda: counters.messages)
     yield count("requests", "Requests received.", lambda: counters.requests)
     yield count("refusals", "Requests answered with an error.", lambda: counters.refusals)
-    yield count("ticks", "Rounds of the engine that answered a step.", lambda: counters.ticks)
+    yield count("ticks", "Ticks in which at least one step was answered.", lambda: counters.ticks)
     yield count("steps", "Steps answered.", lambda: counters.steps)
     yield count("lane_steps", "Lanes in those steps.", lambda: counters.lane_steps)
     yield count("draws", "Calls of the renderer.", lambda: counters.draws)
     yield count("views", "Views drawn in these calls.", lambda: counters.views)
-    yield Property("counters.mean_batch", "Steps in a tick on average.", "float64", lambda: counters.mean_batch)
+    yield Property("counters.mean_batch", "Mean number of steps in a tick.", "float64", lambda: counters.mean_batch)
     for output in OUTPUTS:
-        yield count(f"frames.{output}", f"Pictures of {output} drawn.", partial(counters.frames.__getitem__, output))
+        yield count(f"frames.{output}", f"Frames of {output} drawn.", partial(counters.frames.__getitem__, output))
     for stage in STAGES:
         yield Property(
             f"counters.stage_s.{stage}",
@@ -123,32 +132,32 @@ def _counters(engine: Engine) -> Iterator[Property]:
 
 
 def _seconds(engine: Engine, stage: str) -> float:
-    return engine.watch.stage_s[stage]
+    return engine.timer.stage_s[stage]
 
 
 def _timers(engine: Engine) -> Iterator[Property]:
-    watch = engine.watch
-    yield Property("timers.is_on", "Whether stages are measured: what --timers says.", "bool", _always(watch.is_on))
-    yield Property("timers.stages", "The names of the stages, with spaces between.", "str", _always(" ".join(STAGES)))
+    timer = engine.timer
+    yield Property("timers.is_on", "Whether stages are measured: value of --timers.", "bool", _always(timer.is_on))
+    yield Property("timers.stages", "Names of the stages, separated by spaces.", "str", _always(" ".join(STAGES)))
     yield Property(
         "timers.stage_s",
-        "Seconds spent in each of them, all at one moment.",
+        "Seconds spent in each stage, all read at one moment.",
         "float64",
-        lambda: list(watch.stage_s.values()),
+        lambda: list(timer.stage_s.values()),
         shape=(len(STAGES),),
     )
     yield Property(
         "timers.spans",
-        "The last stages: which, counted from 0, and the seconds of the monotonic clock when it began and ended.",
+        "Recent stages: index of the stage, and its begin and end in seconds of the monotonic clock.",
         "float64",
-        lambda: [(STAGES.index(stage), start_s, end_s) for stage, start_s, end_s in watch.spans()] or _NOTHING[:, :3],
+        lambda: [(STAGES.index(stage), start_s, end_s) for stage, start_s, end_s in timer.spans()] or _NOTHING[:, :3],
         shape=(-1, 3),
     )
     yield Property(
         "timers.ticks",
-        "The last ticks that answered steps: seconds of that clock when it began and ended; steps, lanes, views.",
+        "Recent ticks that answered steps: begin and end in seconds of that clock; steps, lanes, views.",
         "float64",
-        lambda: watch.ticks() or _NOTHING,
+        lambda: timer.ticks() or _NOTHING,
         shape=(-1, 5),
     )
 
@@ -163,9 +172,9 @@ def _world(engine: Engine, agent: Agent) -> Iterator[Property]:
 
     yield Property("world.name", "The world this stream has joined.", "str", lambda: world.name)
     yield Property("world.family", "Its family.", "str", lambda: world.pool.family.name)
-    yield Property("world.seed", "What chance in it comes from.", "uint64", lambda: world.seed)
-    yield Property("world.agent", "Which of its agents this stream is.", "int64", lambda: agent.slot)
-    yield Property("world.agents_joined", "Agents that are in it.", "int64", lambda: len(world.agents))
+    yield Property("world.seed", "Seed of everything random in it.", "uint64", lambda: world.seed)
+    yield Property("world.agent", "Index of this stream's agent.", "int64", lambda: agent.index)
+    yield Property("world.agents_joined", "Agents that have joined it.", "int64", lambda: len(world.agents))
     yield Property(
         "world.episode",
         "Episodes begun, counted from 0; -1 before the first.",
@@ -198,19 +207,19 @@ def _light(engine: Engine, world: World, column: str) -> np.ndarray:
 
 def _set_light(world: World, column: str, value: np.ndarray) -> None:
     if column == "light_direction" and not value.any():
-        raise InvalidArgument("light_direction is [0, 0, 0]: expected a way to go, such as [0, 0, -1]")
+        raise InvalidArgument("light_direction is [0, 0, 0]: expected a direction, such as [0, 0, -1]")
     world.lighting[column] = value.copy()
 
 
 def _cameras(agent: Agent) -> Iterator[Property]:
     world = agent.world
     for camera in world.pool.family.cameras:
-        place = world.pool.family.look(world.pool.state, world.lanes[:1], camera.name, agent.slot)
+        place = world.pool.family.look(world.pool.state, world.lanes[:1], camera.name, agent.index)
         own = float(np.ravel(place.half_height)[0])
         if place.orthographic:
             yield Property(
                 f"camera.{camera.name}.height_m",
-                "Metres from the picture's bottom to its top. For this stream, until it leaves.",
+                "Height of the frame in metres, from its bottom to its top. For this stream, until it leaves.",
                 "float64",
                 partial(_height, agent, camera.name, own),
                 partial(_set_height, agent, camera.name),
@@ -220,7 +229,7 @@ def _cameras(agent: Agent) -> Iterator[Property]:
         else:
             yield Property(
                 f"camera.{camera.name}.field_of_view",
-                "Degrees from the picture's bottom to its top. For this stream, until it leaves.",
+                "Vertical field of view in degrees. For this stream, until it leaves.",
                 "float64",
                 partial(_field_of_view, agent, camera.name, own),
                 partial(_set_field_of_view, agent, camera.name),
@@ -249,10 +258,12 @@ def _shared_memory(agent: Agent) -> Iterator[Property]:
     segment = agent.segment
     if segment is None:
         return
-    yield Property("shm.name", "A path to open the shared memory by, on the same machine.", "str", lambda: segment.name)
-    yield Property("shm.token", "The text that it begins with.", "str", _always(segment.token))
-    yield Property("shm.size_bytes", "Bytes of it in all.", "int64", _always(segment.size_bytes))
-    yield Property("shm.slots", "Steps whose pictures are there at a time.", "int64", _always(SLOTS))
-    yield Property("shm.slot_bytes", "Bytes of a slot.", "int64", _always(segment.slot_bytes))
+    yield Property("shm.name", "Path of the shared memory, on the same machine.", "str", lambda: segment.path)
+    yield Property("shm.token", "Text at the beginning of the shared memory.", "str", _always(segment.token))
+    yield Property("shm.size_bytes", "Size in bytes.", "int64", _always(segment.size_bytes))
+    yield Property(
+        "shm.slots", "Number of sets of frames: a step is drawn into the next one in turn.", "int64", _always(RING_SIZE)
+    )
+    yield Property("shm.slot_bytes", "Bytes of one set of frames.", "int64", _always(segment.set_bytes))
     for name, offset in segment.offsets.items():
-        yield Property(f"shm.offsets.{name}", "Where in a slot these pictures begin.", "int64", _always(offset))
+        yield Property(f"shm.offsets.{name}", "Offset of these frames in a set.", "int64", _always(offset))

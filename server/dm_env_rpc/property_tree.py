@@ -1,4 +1,4 @@
-"""The properties extension: a tree of named values that clients list, read and write. Knows nothing of what they mean.
+"""The properties extension of dm_env_rpc: a tree of named values that clients list, read and write.
 
 The dots of a key are the tree: `limits.max_worlds` is in the group `limits`. Groups can be listed, values can be read
 and some of them written; nothing is both a group and a value.
@@ -23,19 +23,19 @@ _ALSO = {
     **dict.fromkeys(_INTEGERS, _INTEGERS),
     **dict.fromkeys(("float32", "float64"), ("float32", "float64", *_INTEGERS)),
 }
-"""Which dtypes a value is also taken from: a client packs its language's own integers and floats, whatever we keep."""
+"""Other dtypes that a value is accepted in: clients send the integers and floats of their own language."""
 
 
 @dataclass(frozen=True)
 class Property:
-    """A value with a key."""
+    """A named value."""
 
     key: str
     text: str
     dtype: str
     read: Callable[[], ArrayLike]
     write: Callable[[np.ndarray], None] | None = None
-    """Gets a value of the right dtype and shape, inside the range. None: the property can only be read."""
+    """Called with a value of this dtype and shape, in range. None: the property is read-only."""
     shape: tuple[int, ...] = ()
     """One dimension may be -1: its length varies."""
     minimum: float | None = None
@@ -47,9 +47,9 @@ class Property:
 
 
 class PropertyTree:
-    """Answers property requests.
+    """All properties that a stream sees, which answers its property requests.
 
-    `groups` describes groups, by their keys; a group that it leaves out is described by what is in it.
+    `groups` has descriptions of groups by key; other groups are described by listing what is in them.
     """
 
     def __init__(self, properties: Iterable[Property], groups: Mapping[str, str] | None = None) -> None:
@@ -60,7 +60,7 @@ class PropertyTree:
             self._add(entry)
 
     def handle(self, request: properties_pb2.PropertyRequest) -> properties_pb2.PropertyResponse:
-        """The reply to a request, or a Refusal; a refused write has changed nothing."""
+        """Answer a request. A write that raises RequestError has changed nothing."""
         response = properties_pb2.PropertyResponse()
         asked = request.WhichOneof("payload")
         if asked == "read_property":
@@ -124,7 +124,7 @@ class PropertyTree:
         )
 
     def _value(self, key: str, done: str) -> Property:
-        """The property of that key, for something to be done with it."""
+        """Return the property of a key; `done` says in an error what it was to be."""
         if key in self._properties:
             return self._properties[key]
         if key in self._children:

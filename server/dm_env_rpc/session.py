@@ -1,17 +1,14 @@
-"""Replies that are the same whatever was asked.
+"""The dm_env_rpc protocol for one stream, as a state machine: requests come in as bytes, replies go out as bytes.
 
-A session: the dm_env_rpc protocol for one stream, as a state machine. Bytes come in, bytes go out.
-
-A stream is joined to a world or it is not. There is one handler for each message; it returns the response, or None if
-the response comes later, when other agents have stepped. A handler that refuses has changed nothing. All of it runs on
-the engine's thread.
+A stream has joined a world or it has not. There is one handler for each message; it returns the response, or None if
+the response comes later, when other agents have stepped. A handler that raises RequestError has changed nothing. All of
+it runs on the engine's thread.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
-from dm_env_rpc.v1 import dm_env_rpc_pb2
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -22,77 +19,74 @@ from worldloom.protos.errors import (
     Internal,
     InvalidArgument,
     NotFound,
-    Refusal,
+    RequestError,
     Unimplemented,
 )
 from worldloom.server.dm_env_rpc.properties import make_properties
 from worldloom.server.dm_env_rpc.property_tree import PropertyTree
-from worldloom.server.dm_env_rpc.specs import offer_specs
+from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.observations import Offer
+from worldloom.server.engine.observations import AgentSpecs
 from worldloom.server.engine.world import Agent, Step, World, WorldReset
 from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
 
+log = Log("session")
 
-def error_reply(refusal: Refusal) -> bytes:
-    """A serialised EnvironmentResponse that says why a request was refused."""
-    response = dm_env_rpc_pb2.EnvironmentResponse()
-    response.error.code = refusal.code
+
+def error_reply(error: RequestError) -> bytes:
+    """Serialise an EnvironmentResponse with this error."""
+    response = rpc.EnvironmentResponse()
+    response.error.code = error.code
     # A lone surrogate (from a file name, say) has no UTF-8 form and must not turn one error into another.
-    response.error.message = str(refusal).encode(errors="replace").decode()
+    response.error.message = str(error).encode(errors="replace").decode()
     reply: bytes = response.SerializeToString()
     return reply
 
 
-log = Log("session")
-
-Tensors: TypeAlias = Mapping[str, rpc.Tensor]
-
-
 class Session:
-    """One stream's side of the protocol."""
+    """The state of one stream. `send` delivers the bytes of a reply to its client at the end of the tick."""
 
-    def __init__(self, engine: Engine, name: str, target: Any) -> None:
+    def __init__(self, engine: Engine, name: str, send: Callable[[bytes], None]) -> None:
         self.engine = engine
-        self._wardrobe = engine.wardrobe(step_layout)
         self.name = name
-        """For the log."""
+        """Name of the stream in the log."""
         self.agent: Agent | None = None
-        self._target = target
+        self._layout_cache = engine.layout_cache(step_layout)
+        self._send_bytes = send
         self._readers: dict[int, ActionReader] = {}
         self._is_closed = False
 
     def open(self) -> None:
-        """The stream is there."""
+        """Count the new stream."""
         self.engine.counters.streams += 1
         log.debug("opened", stream=self.name)
 
     def close(self) -> None:
-        """The stream is gone: it leaves its world, and whatever it waits for is not sent any more."""
+        """Leave the world of a stream that has ended; replies that it waits for are not sent."""
         self._is_closed = True
         self.engine.counters.streams -= 1
         self._leave()
         log.debug("closed", stream=self.name)
 
     def receive(self, data: bytes) -> None:
-        """Take a request. One reply is sent for it, now or in a later tick."""
+        """Handle a request. Exactly one reply is sent for it, in this tick or a later one."""
         if self._is_closed:
             return
         self.engine.counters.requests += 1
         self._answer(lambda: self._handle(data))
 
     def _answer(self, work: Callable[[], rpc.EnvironmentResponse | None]) -> None:
-        """Send what comes of it, if it is an answer already, or why it failed."""
+        """Send the response that `work` returns, if any, or its error."""
         try:
             response = work()
-        except Refusal as refusal:
-            self._refuse(refusal)
+        except RequestError as error:
+            self._fail(error)
         except Exception as error:
             log.error("request failed", stream=self.name)
-            self._refuse(Internal(f"the server failed: {type(error).__name__}; its log has more"))
+            self._fail(Internal(f"the server failed: {type(error).__name__}; its log has more"))
         else:
             if response is not None:
                 self._send(response)
@@ -115,7 +109,7 @@ class Session:
 
     def _finish_create(self, create: Callable[[], World]) -> rpc.EnvironmentResponse | None:
         if self._is_closed:
-            return None  # it took long, and whoever asked has gone
+            return None  # the stream ended while the family was built
         world = create()
         log.info("created", stream=self.name, world=world.name, lanes=len(world.lanes))
         return rpc.EnvironmentResponse(create_world=rpc.CreateWorldResponse(world_name=world.name))
@@ -127,39 +121,39 @@ class Session:
             )
         directory = self.engine.directory
         world = directory.find(request.world_name)
-        agent = directory.join(world, settings_from(request.settings), self._wardrobe)
+        agent = directory.join(world, settings_from(request.settings), self._layout_cache)
         self._leave()  # the world that is gone, if there was one
         self.agent = agent
-        self._set_offer(self.agent.offer)
-        log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.slot)
-        return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=offer_specs(self.agent.offer)))
+        self._set_readers(agent.specs)
+        log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.index)
+        return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=agent_specs_message(agent.specs)))
 
     def _step(self, request: rpc.StepRequest) -> None:
         agent = self._joined("Step")
-        wanted = agent.offer.want(request.requested_observations)
+        observations = agent.specs.request(request.requested_observations)
         actions = {}
-        if agent.is_running:  # from any other state they are ignored, right or wrong
+        if agent.is_running:  # in any other state actions are ignored, valid or not
             for uid, tensor in request.actions.items():
                 reader = self._readers.get(uid)
                 if reader is None:
                     known = ", ".join(f"{uid} ({reader.name})" for uid, reader in self._readers.items())
-                    raise InvalidArgument(f"action {uid} is not there: expected some of {known or 'none'}")
+                    raise InvalidArgument(f"action {uid} does not exist: expected some of {known or 'none'}")
                 actions[reader.name] = reader.read(tensor)
-        self.engine.step(Step(agent, actions, wanted, self._answer_step, self._refuse))
+        self.engine.step(Step(agent, actions, observations, self._answer_step, self._fail))
 
     def _answer_step(self, step: Step) -> None:
         if not self._is_closed:
-            self.engine.send(self._target, step.reply)
+            self._send_bytes(step.reply)
 
     def _reset(self, request: rpc.ResetRequest) -> rpc.EnvironmentResponse:
         agent = self._joined("Reset")
         if request.settings:
             self.engine.directory.rejoin(agent, settings_from(request.settings))
-            self._set_offer(agent.offer)
+            self._set_readers(agent.specs)
         if agent.is_running:
             agent.state = INTERRUPTED
-            self.engine.touch(agent.world)  # someone may wait for just this
-        return rpc.EnvironmentResponse(reset=rpc.ResetResponse(specs=offer_specs(agent.offer)))
+            self.engine.touch(agent.world)  # other agents may wait for this one
+        return rpc.EnvironmentResponse(reset=rpc.ResetResponse(specs=agent_specs_message(agent.specs)))
 
     def _reset_world(self, request: rpc.ResetWorldRequest) -> None:
         directory = self.engine.directory
@@ -167,7 +161,7 @@ class Session:
         given = settings_from(request.settings)
         directory.check_restart(world, given)
         restart = partial(directory.restart, world, given)
-        self.engine.reset_world(world, WorldReset(self.agent, restart, self._answer_reset_world, self._refuse))
+        self.engine.reset_world(world, WorldReset(self.agent, restart, self._answer_reset_world, self._fail))
 
     def _answer_reset_world(self) -> None:
         self._send(rpc.EnvironmentResponse(reset_world=rpc.ResetWorldResponse()))
@@ -205,24 +199,24 @@ class Session:
             raise NotFound(f"world {self.agent.world.name} is gone: it was destroyed; leave it and join another")
         return self.agent
 
-    def _set_offer(self, offer: Offer) -> None:
-        self._readers = {uid: ActionReader(spec, offer.lanes) for uid, spec in offer.actions.items()}
+    def _set_readers(self, specs: AgentSpecs) -> None:
+        self._readers = {uid: ActionReader(spec, specs.lanes) for uid, spec in specs.actions.items()}
 
     def _leave(self) -> None:
         if self.agent is not None:
             self.engine.leave(self.agent)
-            log.info("left", stream=self.name, world=self.agent.world.name, agent=self.agent.slot)
+            log.info("left", stream=self.name, world=self.agent.world.name, agent=self.agent.index)
             self.agent = None
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _fail(self, error: RequestError) -> None:
         self.engine.counters.refusals += 1
-        log.debug("refused", stream=self.name, code=refusal.code, text=str(refusal))
+        log.debug("refused", stream=self.name, code=error.code, text=str(error))
         if not self._is_closed:
-            self.engine.send(self._target, error_reply(refusal))
+            self._send_bytes(error_reply(error))
 
     def _send(self, response: Message) -> None:
         if not self._is_closed:
-            self.engine.send(self._target, response.SerializeToString())
+            self._send_bytes(response.SerializeToString())
 
 
 _PROPERTY_REQUEST = properties_pb2.PropertyRequest.DESCRIPTOR.full_name

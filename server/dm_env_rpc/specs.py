@@ -1,4 +1,4 @@
-"""Tensor specs, such that every client can make sense of them; and which payload carries which dtype."""
+"""TensorSpec messages that the reference clients can convert, and the payload field of each dtype."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
-from worldloom.server.engine.observations import Offer
+from worldloom.server.engine.observations import AgentSpecs
 from worldloom.worlds.family import Bound
 
 DTYPES: dict[str, int] = {
@@ -22,24 +22,24 @@ DTYPES: dict[str, int] = {
     "bool": dm_env_rpc_pb2.BOOL,
     "str": dm_env_rpc_pb2.STRING,
 }
-"""NumPy's name of a dtype -> the protocol's."""
+"""Data type of the protocol, by the NumPy name of the dtype."""
 
 PAYLOADS: dict[str, str] = {
     dtype: f"{dm_env_rpc_pb2.DataType.Name(number).lower()}s" for dtype, number in DTYPES.items()
 }
-"""NumPy's name of a dtype -> the field of a Tensor that carries it."""
+"""Field of a Tensor that carries a dtype, by its NumPy name."""
 
 BYTE_DTYPES = frozenset({"int8", "uint8"})
-"""Their payloads are bytes; all others are repeated fields."""
+"""Dtypes whose payloads are bytes; those of all others are repeated fields."""
 
 
 def tensor_spec(
     name: str, dtype: str, shape: Sequence[int], minimum: Bound = None, maximum: Bound = None
 ) -> dm_env_rpc_pb2.TensorSpec:
-    """A TensorSpec. Two ranges are not sent, since dm_env's conversion of specs breaks on them.
+    """Return a TensorSpec. Two ranges are left out, since dm_env's conversion of specs fails on them.
 
-    That of a shape that varies in length, and the maximum of a single integer where it is its type's own: dm_env
-    counts the values by adding one to it.
+    The first is that of a shape with a varying dimension; the second the maximum of a scalar integer where it is the
+    maximum of its dtype: dm_env counts the values by adding one to it.
     """
     if dtype not in DTYPES:
         raise ValueError(f"spec {name!r} has dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
@@ -66,23 +66,27 @@ def tensor_spec(
     return spec
 
 
-def offer_specs(offer: Offer) -> dm_env_rpc_pb2.TensorSpec:
-    """What an agent is offered, as ActionObservationSpecs."""
-    lanes = () if offer.lanes is None else (offer.lanes,)
+def agent_specs_message(agent_specs: AgentSpecs) -> dm_env_rpc_pb2.TensorSpec:
+    """Return the specs of an agent as ActionObservationSpecs."""
+    lanes = () if agent_specs.lanes is None else (agent_specs.lanes,)
     specs = dm_env_rpc_pb2.ActionObservationSpecs()
-    for uid, spec in offer.actions.items():
+    for uid, spec in agent_specs.actions.items():
         shape = (*lanes, *spec.shape)
         specs.actions[uid].CopyFrom(tensor_spec(spec.name, spec.dtype, shape, spec.minimum, spec.maximum))
-    for uid, one in offer.observations.items():
-        specs.observations[uid].CopyFrom(tensor_spec(one.name, one.dtype, one.shape, one.minimum, one.maximum))
+    for uid, observation in agent_specs.observations.items():
+        specs.observations[uid].CopyFrom(
+            tensor_spec(
+                observation.name, observation.dtype, observation.shape, observation.minimum, observation.maximum
+            )
+        )
     return specs
 
 
 def bounds(dtype: str, minimum: float | None, maximum: float | None) -> tuple[float | None, float | None]:
-    """A range in numbers that the dtype can represent; None where it limits nothing.
+    """Return a range in numbers that the dtype can represent; None for a bound that excludes nothing.
 
-    A bound of floats is rounded to the nearest, so that whoever sends the number that the spec shows is in range; one
-    of integers is rounded inwards.
+    A bound of floats is rounded to the nearest, so that the number which the spec shows is in range; one of integers
+    is rounded inwards.
     """
     kind = np.dtype(dtype).kind
     if kind in "bU":
@@ -93,7 +97,7 @@ def bounds(dtype: str, minimum: float | None, maximum: float | None) -> tuple[fl
     start = np.asarray(-math.inf if minimum is None else minimum).item()
     end = np.asarray(math.inf if maximum is None else maximum).item()
     error = ValueError(f"range {minimum} to {maximum}: expected one that some {dtype} lies in")
-    if not (start <= most and least <= end):  # so written, NaN is refused
+    if not (start <= most and least <= end):  # written so that NaN fails
         raise error
     low = high = None
     if start >= least:
@@ -106,9 +110,9 @@ def bounds(dtype: str, minimum: float | None, maximum: float | None) -> tuple[fl
 
 
 def element_bounds(dtype: str, shape: Sequence[int], minimum: Bound, maximum: Bound) -> tuple[np.ndarray, np.ndarray]:
-    """A range for each element of a tensor, in order, where they differ; infinite where nothing limits.
+    """Return minima and maxima of all elements of a tensor, in order; infinite where there is no bound.
 
-    Lanes have the same: bounds of one lane are repeated for all.
+    The bounds of one lane are repeated for all lanes.
     """
     if np.dtype(dtype).kind != "f":
         raise ValueError(f"a range for each element, and dtype {dtype!r}: expected one range for all, or floats")
@@ -120,7 +124,7 @@ def element_bounds(dtype: str, shape: Sequence[int], minimum: Bound, maximum: Bo
             raise ValueError(f"{each.size} bounds: expected as many as shape {list(shape)} has elements")
         found.append(np.resize(each, elements))
     least, most = found
-    if not (least <= most).all():  # so written, NaN is refused
+    if not (least <= most).all():  # written so that NaN fails
         raise ValueError(f"range {minimum} to {maximum}: expected one that some {dtype} lies in for each element")
     return least, most
 

@@ -1,10 +1,10 @@
-"""The form of a StepResponse with certain observations, worked out byte by byte.
+"""The layout of StepResponse messages, computed byte by byte.
 
     EnvironmentResponse { step: StepResponse { state, observations: { uid: Tensor { payload { array }, shape }, … } } }
 
-Every number is written in as many bytes as its largest value takes, so that nothing moves when values change, and UIDs
-in as many as it takes for the data after them to be aligned, so that clients can look at it without a copy. Any reader
-of protobuf takes it all for what it is.
+Every number is encoded in as many bytes as its largest value takes, so that offsets do not change with values. UIDs are
+encoded in as many bytes as it takes to align the data after them, so that clients can use it without a copy. Both are
+valid protobuf: readers accept varints with leading zero groups.
 """
 
 from typing import NamedTuple
@@ -14,22 +14,26 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.wire import field, varint, varint_tag
 from worldloom.server.dm_env_rpc.specs import PAYLOADS
-from worldloom.server.engine.observations import DTYPES_AS_IN_MEMORY, Observation
-from worldloom.server.engine.replies import Layout, Place
+from worldloom.server.engine.observations import (
+    DTYPES_AS_IN_MEMORY,
+    ObservationField,
+    ObservationSpec,
+    ReplyLayout,
+)
 
 _STEP = rpc.EnvironmentResponse.DESCRIPTOR.fields_by_name["step"].number
 _STATE, _OBSERVATIONS = (rpc.StepResponse.DESCRIPTOR.fields_by_name[name].number for name in ("state", "observations"))
 _SHAPE = rpc.Tensor.DESCRIPTOR.fields_by_name["shape"].number
 _KEY, _VALUE, _ARRAY = 1, 2, 1
 _ALIGNED_TO = 8
-"""Of the bytes of a message; the memory of a bytes object is aligned to more."""
+"""Alignment of data in a message; the memory of a bytes object itself is aligned to more."""
 
 
-def step_layout(observations: tuple[Observation, ...]) -> Layout:
-    """The form of replies with these observations, in this order."""
+def step_layout(observations: tuple[ObservationSpec, ...]) -> ReplyLayout:
+    """Return the layout of replies with these observations, in this order."""
     state = varint_tag(_STATE) + b"\0"
-    # How long the head is depends on what follows, and how that is aligned on how long the head is. The first length
-    # that suffices is taken; where it is one byte too many, that goes into the number that says how much follows.
+    # The size of the head depends on what follows, and the alignment of what follows on the size of the head. The first
+    # size that suffices is taken; if that is one byte too many, the length of the message is encoded one byte longer.
     for length_bytes in range(1, VARINT_BYTES):
         head_bytes = 1 + length_bytes + len(state)
         entries, end = _entries(observations, head_bytes)
@@ -37,57 +41,57 @@ def step_layout(observations: tuple[Observation, ...]) -> Layout:
         if len(varint(following)) <= length_bytes:
             break
     head = varint(_STEP << 3 | 2) + _long_varint(following, length_bytes) + state
-    pieces, places = {0: head}, []
-    for one, entry in zip(observations, entries, strict=True):
-        pieces[entry.start] = entry.head
-        places.append(Place(entry.start + len(entry.head), one.dtype not in DTYPES_AS_IN_MEMORY))
-    return Layout(end, pieces, len(head) - 1, tuple(places))
+    constants, fields = {0: head}, []
+    for spec, entry in zip(observations, entries, strict=True):
+        constants[entry.start] = entry.head
+        fields.append(ObservationField(entry.start + len(entry.head), spec.dtype not in DTYPES_AS_IN_MEMORY))
+    return ReplyLayout(end, constants, len(head) - 1, tuple(fields))
 
 
 class _Entry(NamedTuple):
-    """An entry of the map of observations: where it begins, and all of it but the data, which comes last."""
+    """An entry of the map of observations: its offset, and its bytes up to the data, which comes last."""
 
     start: int
     head: bytes
 
 
-def _entries(observations: tuple[Observation, ...], start: int) -> tuple[list[_Entry], int]:
-    """The entries from that byte on, and the byte after them."""
+def _entries(observations: tuple[ObservationSpec, ...], start: int) -> tuple[list[_Entry], int]:
+    """Return the entries from an offset on, and the offset after them."""
     entries = []
-    for one in observations:
-        entries.append(_Entry(start, _aligned_head(one, start)))
-        start += len(entries[-1].head) + one.data_bytes
+    for spec in observations:
+        entries.append(_Entry(start, _aligned_head(spec, start)))
+        start += len(entries[-1].head) + spec.data_bytes
     return entries, start
 
 
-def _aligned_head(one: Observation, start: int) -> bytes:
-    """What comes before the data of an observation, such that the data begins where arrays of any type may."""
-    shortest = len(varint(one.uid))
-    heads = [_head(one, _long_varint(one.uid, size)) for size in range(shortest, VARINT_BYTES + 1)]
+def _aligned_head(spec: ObservationSpec, start: int) -> bytes:
+    """Return the bytes before an observation's data, such that the data is aligned."""
+    shortest = len(varint(spec.uid))
+    heads = [_head(spec, _long_varint(spec.uid, size)) for size in range(shortest, VARINT_BYTES + 1)]
     return next((head for head in heads if (start + len(head)) % _ALIGNED_TO == 0), heads[0])
 
 
-def _head(one: Observation, uid: bytes) -> bytes:
-    return entry_head(_OBSERVATIONS, varint_tag(_KEY) + uid, one)
+def _head(spec: ObservationSpec, uid: bytes) -> bytes:
+    return entry_head(_OBSERVATIONS, varint_tag(_KEY) + uid, spec)
 
 
-def entry_head(number: int, key: bytes, one: Observation) -> bytes:
-    """What comes before an observation's data in an entry of a map of Tensors, which is field `number` of its message.
+def entry_head(number: int, key: bytes, spec: ObservationSpec) -> bytes:
+    """Return the bytes before an observation's data in an entry of a map of Tensors.
 
-    `key` is the entry's key with its tag.
+    The map is field `number` of its message; `key` is the entry's key with its tag.
     """
-    payload_number = rpc.Tensor.DESCRIPTOR.fields_by_name[PAYLOADS[one.dtype]].number
-    sides = b"".join(varint(side) for side in one.shape)
-    shape = field(_SHAPE, len(sides)) + sides if one.shape else b""
-    array = field(_ARRAY, one.data_bytes)
-    payload = field(payload_number, len(array) + one.data_bytes) + array
-    value = field(_VALUE, len(shape) + len(payload) + one.data_bytes) + shape + payload
+    payload_number = rpc.Tensor.DESCRIPTOR.fields_by_name[PAYLOADS[spec.dtype]].number
+    sides = b"".join(varint(side) for side in spec.shape)
+    shape = field(_SHAPE, len(sides)) + sides if spec.shape else b""
+    array = field(_ARRAY, spec.data_bytes)
+    payload = field(payload_number, len(array) + spec.data_bytes) + array
+    value = field(_VALUE, len(shape) + len(payload) + spec.data_bytes) + shape + payload
     inner = key + value
-    return field(number, len(inner) + one.data_bytes) + inner
+    return field(number, len(inner) + spec.data_bytes) + inner
 
 
 def _long_varint(number: int, size: int) -> bytes:
-    """An integer in so many bytes, which is more than it needs: readers do not mind."""
+    """Encode an integer in `size` bytes, which may be more than it needs."""
     data = bytearray(varint(number))
     data[-1] |= 0x80 if len(data) < size else 0
     data += b"\x80" * (size - len(data) - 1) + b"\0" * (len(data) < size)

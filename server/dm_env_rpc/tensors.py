@@ -1,7 +1,7 @@
-"""Tensor messages to NumPy and back.
+"""Conversion of Tensor messages to NumPy arrays and back.
 
-What a client sends is compared with what was expected before anything is made of it: no memory is ever reserved for
-a shape just because somebody sent it. Errors quote no more than a line of what came.
+What a client sends is compared with what is expected before anything is allocated: a shape in a message never reserves
+memory by itself. Errors quote at most one line of what was sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,21 +22,21 @@ MAX_SETTING_ELEMENTS = 4096
 MAX_NAME_LENGTH = 256
 MAX_TEXT_LENGTH = 1 << 16
 MAX_TEXT_TOTAL = 1 << 20
-"""Elements × the longest of them in an array of texts: NumPy gives each the room of the longest."""
+"""Elements times the longest of them in an array of texts: NumPy stores each with the length of the longest."""
 
 _DTYPE_OF = {payload: dtype for dtype, payload in PAYLOADS.items()}
 _FEW = 48
-"""Elements below which a list is the faster way to an array."""
+"""Number of elements below which a list converts faster to an array."""
 _AS_IN_MEMORY = frozenset({"float32", "float64", "bool"})
-"""Repeated fields whose elements lie on the wire as they do in memory, one after the other."""
+"""Dtypes of repeated fields that are the same bytes on the wire as in memory."""
 _QUOTED = 80
 
 
 class TensorReader:
-    """Reads tensors that should have one dtype, shape and range.
+    """A reader of tensors of one dtype, shape and range.
 
-    One dimension of the shape may be negative: its length varies. `also` names dtypes whose payloads are taken as well
-    and converted, where each value can be.
+    One dimension of the shape may be negative: its length varies. `also` names dtypes whose payloads are accepted as
+    well, and converted if every value can be.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class TensorReader:
             info: Any = np.finfo(dtype) if self._np_dtype.kind == "f" else np.iinfo(dtype)
             self._least = np.asarray(info.min).item() if self._low is None else self._low
             self._most = np.asarray(info.max).item() if self._high is None else self._high
-        # Infinity is refused like NaN, whether there is a range or not.
+        # Infinity is an error like NaN, with or without a range.
         self._checked = self._np_dtype.kind == "f" or self._low is not None or self._high is not None
 
     def read(self, tensor: Tensor) -> np.ndarray:
-        """The tensor's values, C-contiguous and of exactly the dtype; they may lie in memory that cannot be written."""
+        """Return the values, C-contiguous and of exactly the dtype; the array may be read-only."""
         payload = tensor.WhichOneof("payload")
         if payload != self._payload:
             return self._read_other(tensor, payload)
@@ -105,7 +105,7 @@ class TensorReader:
         return np.full(shape, values[0]) if count == 1 < self._size else values.reshape(shape)
 
     def _read_other(self, tensor: Tensor, payload: str | None) -> np.ndarray:
-        """Values of another type than the one asked for."""
+        """Return values that were sent as another dtype."""
         array: Any = getattr(tensor, payload).array if payload else ()
         if not array and self._varies:  # a client cannot know the type of an empty list
             return np.zeros(self._fit(tensor.shape[:], 0), self._np_dtype)
@@ -116,26 +116,26 @@ class TensorReader:
         shape = self._fit(tensor.shape[:], len(array))
         values = came = np.frombuffer(array, dtype) if dtype in BYTE_DTYPES else np.array(array[:], dtype)
         if self._np_dtype.kind == "f":
-            with np.errstate(over="ignore"):  # what is too large for the type becomes infinite, and is refused
+            with np.errstate(over="ignore"):  # values too large for the dtype become infinite, which is an error
                 values = came.astype(self._np_dtype)
         self._check(values, shape, came)
         values = values.astype(self._np_dtype, copy=False)
         return np.full(shape, values[0]) if len(values) == 1 < self._size else values.reshape(shape)
 
     def _check(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> None:
-        """Refuse values out of range. NaN is out of every range: it fails comparisons, and min() hands it on."""
+        """Raise InvalidArgument for values out of range; NaN fails every comparison, and min() returns it."""
         if self._each:
             if not ((values >= self._least) & (values <= self._most)).all():
-                self._refuse_values(values, shape, came)
+                self._raise_out_of_range(values, shape, came)
         elif len(values) < _FEW:
             for value in values.tolist():
                 if not self._least <= value <= self._most:
-                    self._refuse_values(values, shape, came)
+                    self._raise_out_of_range(values, shape, came)
         elif not (self._least <= values.min().item() and values.max().item() <= self._most):
-            self._refuse_values(values, shape, came)
+            self._raise_out_of_range(values, shape, came)
 
     def _fit(self, sent: list[int], count: int) -> tuple[int, ...]:
-        """The shape of the array that a tensor of that shape and that many elements stands for."""
+        """Return the shape of the array for a tensor with this shape and number of elements."""
         shape = self.shape
         if self._varies:
             rest = prod(size for size in shape if size >= 0)
@@ -162,8 +162,8 @@ class TensorReader:
                 f"expected {MAX_TEXT_TOTAL} characters at most, each element counted as long as the longest"
             )
 
-    def _refuse_values(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> NoReturn:
-        """Say which of the values is the first that is out of range."""
+    def _raise_out_of_range(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> NoReturn:
+        """Raise InvalidArgument that names the first value out of range."""
         inside = (values >= self._least) & (values <= self._most)
         first = int(np.argmin(inside))
         index = [int(place) for place in np.unravel_index(first, shape)] if len(inside) > 1 else []
@@ -176,7 +176,7 @@ class TensorReader:
 
     @property
     def range_in_words(self) -> str:
-        """What values are taken."""
+        """The range of values that is accepted."""
         words = "a finite number" if self._np_dtype.kind == "f" else "an integer"
         low, high = self._low, self._high
         if self._np_dtype.kind != "f":
@@ -189,7 +189,7 @@ class TensorReader:
 
 
 class ActionReader(TensorReader):
-    """Reads one action of a joined stream, as [lanes, *shape of the spec]; one lane where the stream has none."""
+    """A reader of one action of an agent, as [lanes, *shape]; one lane where the world is no vector world."""
 
     def __init__(self, spec: Spec, lanes: int | None) -> None:
         shape = spec.shape if lanes is None else (lanes, *spec.shape)
@@ -216,10 +216,10 @@ def pack(tensor: Tensor, value: np.ndarray) -> None:
 
 
 def settings_from(tensors: Mapping[str, Tensor]) -> dict[str, object]:
-    """Settings as plain Python: a single value where the shape is empty, else a list."""
+    """Return settings as Python values: a single value where the shape is empty, else a list."""
     if len(tensors) > MAX_SETTINGS:
         raise InvalidArgument(f"{len(tensors)} settings came: expected {MAX_SETTINGS} at most")
-    # In order of their names: of several errors it is always the same that is told.
+    # In order of their names: of several errors, the same one is always reported.
     return {name: _setting(name, tensor) for name, tensor in sorted(tensors.items())}
 
 
@@ -254,7 +254,7 @@ def _setting(name: str, tensor: Tensor) -> object:
 
 
 def shown(text: str) -> str:
-    """A text that a client sent, as errors quote it: never more than a line of it."""
+    """Quote a text that a client sent, shortened to one line."""
     quoted = repr(text[:_QUOTED])
     return quoted if len(text) <= _QUOTED and len(quoted) <= _QUOTED + 2 else f"{quoted[:_QUOTED]}…'"
 

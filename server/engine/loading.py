@@ -1,9 +1,9 @@
-"""Before the first client comes: every family steps and is seen once, so that nobody waits for kernels to compile.
+"""Building families: warming up those that need no extra, and building slow ones on a thread beside the engine.
 
-Families that need an extra are left out: what they import takes longer than all the rest, and most servers never use
-them.
-
-Families that take long to make, made beside the engine: others go on stepping while a model is read and compiled.
+When a server starts, every family steps and draws once, so that no client waits for kernels to compile. Families that
+need an extra are left out: what they import takes longer than all the rest, and most servers never use them. They are
+built when they are first asked for, on the loader's thread: importing packages, reading and compiling models takes a
+second or two, and other worlds go on meanwhile.
 """
 
 import threading
@@ -28,26 +28,26 @@ log = Log("engine")
 
 
 def warm_up(renderer: Renderer) -> None:
-    """Step and draw a world of each family, apart from all others. One that fails is told of and left alone."""
+    """Step and draw a lane of each family in a scene of its own. A family that fails is logged and left out."""
     for name in known_families():
         if needs_extra(name):
             continue
         try:
-            _try_family(name, renderer)
+            _warm_up_family(name, renderer)
         except Exception as error:
             log.warning("family cannot be used", family=name, reason=f"{type(error).__name__}: {error}")
 
 
-def _try_family(name: str, renderer: Renderer) -> None:
+def _warm_up_family(name: str, renderer: Renderer) -> None:
     assets = AssetLibrary()
     scene = Scene(assets)
-    for views in try_lane(find_family(name)({}, assets), scene):
+    for views in run_one_lane(find_family(name)({}, assets), scene):
         offsets, size_bytes = lay_out(views)
         renderer.draw(scene, views, make_arena(size_bytes), offsets)
 
 
-def try_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
-    """Step a lane of a family, in a scene of its own, and look through each camera."""
+def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
+    """Step one lane of a family in this scene, and yield the views of each camera."""
     pool = Pool(family, scene)
     lanes = pool.add(np.zeros(1, np.uint64))
     actions = {spec.name: np.zeros((1, family.agents, *spec.shape), spec.dtype) for spec in family.actions}
@@ -61,34 +61,35 @@ Result = TypeVar("Result")
 
 
 class Loader:
-    """One thread that makes things; `post` has the engine make a call."""
+    """A thread that builds families; `post` has the engine make a call."""
 
     def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
         self._post = post
-        self._crew: ThreadPoolExecutor | None = None
+        self._executor: ThreadPoolExecutor | None = None
 
-    def load(self, make: Callable[[], Result], then: Callable[[Callable[[], Result]], None]) -> None:
-        """Make something there, then call `then` on the engine's thread with what gives the result or raises."""
-        if self._crew is None:
-            self._crew = ThreadPoolExecutor(1, thread_name_prefix="worldloom-loading")
-        future = self._crew.submit(make)
+    def load(self, build: Callable[[], Result], then: Callable[[Callable[[], Result]], None]) -> None:
+        """Call `build` on the thread, then `then` on the engine's with a function that returns its result or raises."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="worldloom-loading")
+        future = self._executor.submit(build)
         future.add_done_callback(lambda done: None if done.cancelled() else self._post(lambda: then(done.result)))
 
     def close(self) -> None:
-        """What has not begun is not made any more."""
-        if self._crew is not None:
-            self._crew.shutdown(wait=False, cancel_futures=True)
+        """Cancel what has not begun."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-_tried: set[type[Family]] = set()
-_one_at_a_time = threading.Lock()
+_compiled: set[type[Family]] = set()
+"""Families whose kernels are compiled."""
+_compile_lock = threading.Lock()
 
 
 def make_family(kind: type[Family], own: dict[str, object], assets: AssetLibrary) -> Family:
-    """A family; the first of its kind steps and is dressed once, apart from all others, so that its kernels compile."""
+    """Build a family. The first of its kind steps one lane in a scene of its own, so that its kernels are compiled."""
     family = kind(own, assets)
-    with _one_at_a_time:
-        if kind not in _tried:
-            list(try_lane(family, Scene(assets)))
-            _tried.add(kind)
+    with _compile_lock:
+        if kind not in _compiled:
+            list(run_one_lane(family, Scene(assets)))
+            _compiled.add(kind)
     return family

@@ -1,9 +1,9 @@
-"""A segment: memory that a stream shares with its client on the same machine. Pictures are painted right into it.
+"""Memory shared with a client on the same machine. Frames are drawn straight into it.
 
-It is memory without a file, sealed against changes of its size, so that a client can neither shrink it under the
-painter's brush nor leave it behind: it is gone when both sides have let go of it, however they end. The server only
-ever writes there. Whoever may look at the server's own memory (the same user) can open it by the path under /proc that
-`name` gives; it begins with a token, for clients to see that the path still means what it did when they were told.
+A segment is memory without a file, sealed against changes of its size. So a client can neither shrink it while the
+server draws nor leave it behind: it is freed when both sides have closed it, however they end. The server only writes
+to it. Processes of the same user can open it by the path under /proc that `path` gives. It begins with a token, by
+which clients check that the path still refers to the segment that they were told of.
 """
 
 import fcntl
@@ -16,27 +16,27 @@ import numpy as np
 
 from worldloom.render.arena import place_of
 
-SLOTS = 4
-"""Steps whose pictures are there at a time: the latest, and those that the client may still look at."""
-_HEAD_BYTES = 4096
-_ALIGNED_TO = 64
-"""Where pictures begin, in bytes: the client can look at them as arrays of any type."""
+RING_SIZE = 4
+"""Steps whose frames are kept at a time: the latest, and those that the client may still read."""
+_HEADER_BYTES = 4096
+_ALIGNMENT_BYTES = 64
+"""Alignment of frames, so that clients can read them as arrays of any dtype."""
 
 
 class Segment:
-    """Room for some pictures, in a ring of slots."""
+    """Shared memory for the frames of one agent: a ring of RING_SIZE sets of frames."""
 
-    def __init__(self, picture_bytes: Mapping[str, int]) -> None:
+    def __init__(self, frame_bytes: Mapping[str, int]) -> None:
         self.offsets: dict[str, int] = {}
-        """Where in a slot the pictures of that name begin, one lane after the other."""
+        """Offset of each frame observation in a set; its lanes follow one another."""
         end = 0
-        for name, size in picture_bytes.items():
+        for name, size in frame_bytes.items():
             self.offsets[name] = end
             end += _aligned(size)
-        self.slot_bytes = end
-        self.size_bytes = segment_bytes(picture_bytes)
+        self.set_bytes = end
+        self.size_bytes = segment_bytes(frame_bytes)
         self.token = secrets.token_hex(16)
-        self._fd = os.memfd_create("worldloom-pictures", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._fd = os.memfd_create("worldloom-frames", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.fchmod(self._fd, 0o600)
             os.ftruncate(self._fd, self.size_bytes)
@@ -47,38 +47,38 @@ class Segment:
             raise
         self._memory[: len(self.token)] = self.token.encode()
         self._array = np.frombuffer(self._memory, np.uint8)
-        self._place = place_of(self._array)
-        self._turn = -1
+        self._address = place_of(self._array)
+        self._ring_index = -1
 
     @property
-    def name(self) -> str:
-        """A path to open it by."""
+    def path(self) -> str:
+        """Path by which processes of the same user open the segment."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
-    def turn(self) -> int:
-        """The next slot of the ring, to be painted into."""
-        self._turn = (self._turn + 1) % SLOTS
-        return self._turn
+    def advance(self) -> int:
+        """Return the ring index of the next set of frames to draw into."""
+        self._ring_index = (self._ring_index + 1) % RING_SIZE
+        return self._ring_index
 
-    def start(self, name: str, slot: int) -> int:
-        """Where in the segment the pictures of that name begin."""
-        return _HEAD_BYTES + slot * self.slot_bytes + self.offsets[name]
+    def offset(self, name: str, ring_index: int) -> int:
+        """Return the offset of a frame observation in the segment."""
+        return _HEADER_BYTES + ring_index * self.set_bytes + self.offsets[name]
 
-    def place(self, name: str, slot: int) -> int:
-        """The same, in MEMORY."""
-        return self._place + self.start(name, slot)
+    def address(self, name: str, ring_index: int) -> int:
+        """Return the address of a frame observation in the memory of this process."""
+        return self._address + self.offset(name, ring_index)
 
     def close(self) -> None:
-        """Let go of it. The client's side of it stays for as long as the client holds on."""
+        """Release the segment. The client's mapping stays valid for as long as the client keeps it."""
         del self._array
         self._memory.close()
         os.close(self._fd)
 
 
-def segment_bytes(picture_bytes: Mapping[str, int]) -> int:
-    """How large a segment for these pictures is."""
-    return _HEAD_BYTES + SLOTS * sum(_aligned(size) for size in picture_bytes.values())
+def segment_bytes(frame_bytes: Mapping[str, int]) -> int:
+    """Return the size of a segment for these frames."""
+    return _HEADER_BYTES + RING_SIZE * sum(_aligned(size) for size in frame_bytes.values())
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNED_TO) * _ALIGNED_TO
+    return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -1,9 +1,7 @@
-"""What the engine counts, for those who watch it.
+"""Counters of the engine, and the time that each stage of its ticks takes.
 
-How long each stage of a tick takes, and what the last ticks were like.
-
-A stopwatch never stands still: each mark gives the time since the last one to a stage. So the stages add up to all the
-time that has passed, and what is not a stage by itself counts with the next one that is.
+The stage timer runs all the time: each mark attributes the time since the last mark to a stage. So the stages add up to
+all the time that has passed, and work between two stages counts with the second.
 """
 
 from collections.abc import Callable
@@ -15,47 +13,48 @@ from typing import NamedTuple
 from worldloom.kernels.tables import OUTPUTS
 
 STAGES = ("wait", "decode", "simulate", "plan", "cull", "draw", "readback", "unpack", "fill", "send")
-"""Where the time of the engine's thread goes, in the order of a tick. docs/profiling.md says what is in each."""
+"""Stages of the engine's thread in the order of a tick. docs/profiling.md describes each. "plan" is write_scene."""
 
 
 @dataclass
 class Counters:
-    """Numbers that only grow, but for `streams` and `trials`. Written on the engine's thread."""
+    """Counts since the start, and of open streams and trials. Written by the engine's thread."""
 
     streams: int = 0
-    """Open now."""
+    """Open streams."""
     requests: int = 0
     refusals: int = 0
+    """Requests answered with an error."""
     trials: int = 0
-    """Under way now."""
+    """Running trials."""
     played: Callable[[], int] = lambda: 0
-    """Asks how many trials this server itself plays, those included that it is ending."""
+    """Return the number of trials that this server orchestrates, including those that are ending."""
     messages: int = 0
-    """Sent to the worlds of trials, which have no use for them."""
+    """Messages sent to environments of trials, which ignore them."""
     ticks: int = 0
-    """Rounds of the engine in which at least one step was answered."""
+    """Ticks in which at least one step was answered."""
     steps: int = 0
-    """Steps of agents that were answered."""
+    """Answered steps."""
     lane_steps: int = 0
     draws: int = 0
     """Calls of the renderer."""
     views: int = 0
-    """Drawn in these, each in all outputs that were asked of it."""
+    """Views drawn, each with all its outputs."""
     frames: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTPUTS, 0))
-    """Pictures drawn, by output."""
+    """Frames drawn, by output."""
 
     @property
     def mean_batch(self) -> float:
-        """Steps in a tick, on average."""
+        """Mean number of steps in a tick."""
         return self.steps / self.ticks if self.ticks else 0.0
 
 
-MOST_SPANS = 8192
-"""Recent stages that are remembered at least, some thousand ticks; at times it is twice as many."""
+MIN_KEPT_SPANS = 8192
+"""Recent spans that are kept at least, of some thousand ticks; at times up to twice as many."""
 
 
 class Span(NamedTuple):
-    """A stage of some tick, in seconds of this machine's monotonic clock."""
+    """One stage of one tick, in seconds of the monotonic clock of this machine."""
 
     stage: str
     start_s: float
@@ -63,7 +62,7 @@ class Span(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A tick that answered steps, from the end of its wait to its last stage."""
+    """One tick that answered steps, from the end of its wait to its last stage."""
 
     start_s: float
     end_s: float
@@ -72,40 +71,40 @@ class Tick(NamedTuple):
     views: int
 
 
-class NoStopwatch:
-    """Measures nothing, and never asks for the time."""
+class NoTimer:
+    """A timer that measures nothing and never reads the clock."""
 
     is_on = False
 
     @property
     def stage_s(self) -> dict[str, float]:
-        """Seconds spent in each stage since the beginning."""
+        """Seconds spent in each stage since the start."""
         return dict.fromkeys(STAGES, 0.0)
 
     def restart(self) -> None:
-        """What has passed was no tick."""
+        """Ignore the time since the last mark."""
 
     def begin(self) -> None:
-        """A tick begins."""
+        """Begin a tick."""
 
     def mark(self, stage: str) -> None:
-        """A stage ends."""
+        """End a stage."""
 
     def spans(self) -> list[Span]:
-        """The last stages, one after the other."""
+        """Return the recent spans in order."""
         return []
 
     def ticks(self) -> list[Tick]:
-        """The last ticks, but for the one under way."""
+        """Return the recent ticks, without the current one."""
         return []
 
 
-class Stopwatch(NoStopwatch):
-    """Adds up the seconds of each stage, and remembers the last ticks.
+class StageTimer(NoTimer):
+    """A timer that adds up the seconds of each stage and keeps the recent ticks.
 
-    A mark notes the time and nothing else: it is part of what is measured. All the rest waits until someone asks, or
-    until a thousand ticks have come together. Notes are plain lists of texts and numbers, which the garbage collector
-    has no work with.
+    A mark only records the time, since it is part of what is measured. Everything else is computed when it is asked
+    for, or after some thousand ticks. The records are plain lists of strings and numbers, which the garbage collector
+    does not traverse.
     """
 
     is_on = True
@@ -115,56 +114,56 @@ class Stopwatch(NoStopwatch):
         self._added_s = dict.fromkeys(STAGES, 0.0)
         self._stages: list[str] = []
         self._ends: list[float] = []
-        """When each of these stages ended; it began when the one before did."""
+        """End of each of these stages; it began at the end of the one before."""
         self._added = 0
-        """How many of them were added up."""
+        """Number of stages that are included in the sums."""
         self._last_s = 0.0
-        """When the last one of these ended."""
+        """End of the last included stage."""
         self._counts: tuple[list[int], list[int], list[int]] = ([], [], [])
-        """Steps, lanes and views until each of the waits among the stages, since the beginning."""
-        self.mark = self._make_mark()  # type: ignore[assignment,method-assign]  # quicker than a method
+        """Steps, lanes and views counted before each of the waits among the stages."""
+        self.mark = self._make_mark()  # type: ignore[assignment,method-assign]  # faster than a method
         self.restart()
 
     def _make_mark(self) -> Callable[[str], None]:
-        note_stage, note_end, now_s = self._stages.append, self._ends.append, perf_counter
+        add_stage, add_end, now_s = self._stages.append, self._ends.append, perf_counter
 
         def mark(stage: str) -> None:
-            note_stage(stage)
-            note_end(now_s())
+            add_stage(stage)
+            add_end(now_s())
 
         return mark
 
     @property
     def stage_s(self) -> dict[str, float]:
-        """Seconds spent in each stage since the beginning."""
+        """Seconds spent in each stage since the start."""
         self._add_up()
         return dict(self._added_s)
 
     def restart(self) -> None:
-        """Forget what has passed: it was no tick."""
+        """Ignore the time since the last mark, and forget all spans."""
         self._add_up()
         self._forget(len(self._stages))
         self._first_s = self._last_s = perf_counter()
 
     def begin(self) -> None:
-        """A tick begins: what has passed since the last one was waiting."""
+        """Begin a tick: the time since the last mark was spent waiting."""
         self.mark("wait")
         counters = self._counters
         steps, lanes, views = self._counts
         steps.append(counters.steps)
         lanes.append(counters.lane_steps)
         views.append(counters.views)
-        if len(self._stages) > 2 * MOST_SPANS:
+        if len(self._stages) > 2 * MIN_KEPT_SPANS:
             self._add_up()
-            self._forget(len(self._stages) - MOST_SPANS)
+            self._forget(len(self._stages) - MIN_KEPT_SPANS)
 
     def spans(self) -> list[Span]:
-        """The last stages, one after the other."""
+        """Return the recent spans in order."""
         begins = [self._first_s, *self._ends]
         return [Span(*span) for span in zip(self._stages, begins, self._ends, strict=False)]
 
     def ticks(self) -> list[Tick]:
-        """The last ticks, but for the one under way."""
+        """Return the recent ticks, without the current one."""
         waits = [place for place, stage in enumerate(self._stages) if stage == "wait"]
         found = []
         for number, (wait, next_wait) in enumerate(pairwise(waits)):
@@ -174,7 +173,7 @@ class Stopwatch(NoStopwatch):
         return found
 
     def _add_up(self) -> None:
-        """Add what was noted since the last time."""
+        """Include the stages recorded since the last call in the sums."""
         since_s = self._last_s
         for stage, end_s in zip(self._stages[self._added :], self._ends[self._added :], strict=True):
             self._added_s[stage] += end_s - since_s
@@ -182,12 +181,12 @@ class Stopwatch(NoStopwatch):
         self._last_s, self._added = since_s, len(self._stages)
 
     def _forget(self, count: int) -> None:
-        """Forget the oldest stages, which were added up."""
+        """Forget the oldest stages, which are included in the sums."""
         if count:
             waits = self._stages[:count].count("wait")
             self._first_s = self._ends[count - 1]
-            for noted in (self._stages, self._ends):
-                del noted[:count]
+            for recorded in (self._stages, self._ends):
+                del recorded[:count]
             for counted in self._counts:
                 del counted[:waits]
         self._added = len(self._stages)

@@ -1,157 +1,168 @@
-"""Worlds, their agents, and where each agent stands in its sequence. All of it belongs to the engine's thread.
+"""Worlds, their agents, and each agent's position in its sequence of steps. Used by the engine's thread only.
 
-An agent's state is what its last reply told it. It starts in INTERRUPTED. A step from there begins a sequence and
-ignores its actions; a step from RUNNING advances it. A world advances when all agents in it have stepped. It begins a
-new episode when none of them is in the middle of one; whoever comes later begins its sequence in the episode that is
-under way.
+An agent's state is the one that its last reply reported; it starts as INTERRUPTED. A step from INTERRUPTED or
+TERMINATED begins a sequence and ignores its actions, a step from RUNNING advances it. A world advances when all its
+agents have stepped. It begins a new episode when none of them is in the middle of a sequence; an agent that joins later
+begins its sequence in the episode that is under way.
 """
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from worldloom.kernels.tables import I64
-from worldloom.protos.errors import Refusal
+from worldloom.protos.errors import RequestError
 from worldloom.worlds.family import Spec
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 
 if TYPE_CHECKING:
-    from worldloom.server.engine.observations import Offer, Wanted
+    from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
     from worldloom.server.engine.shared_memory import Segment
 
-AS_IT_IS, AS_FIRST, AS_LAST = 0, 1, 2
-"""What reward, discount and step_type of a reply say: what the episode says; or that a sequence begins, or is cut, for
-this agent alone."""
+
+class Boundary(Enum):
+    """An end of an agent's sequence that is not an end of the episode.
+
+    Replies report reward, discount and step type of the episode, unless a sequence begins (FIRST) or is cut (LAST) for
+    this agent alone.
+    """
+
+    NONE = 0
+    FIRST = 1
+    LAST = 2
 
 
 class Step:
-    """A step of one agent, from its request to its reply."""
+    """One step of one agent, from its request to its reply."""
 
-    __slots__ = ("actions", "agent", "answer", "refuse", "reply", "state", "wanted", "way")
+    __slots__ = ("actions", "agent", "answer", "boundary", "fail", "reply", "request", "state")
 
     def __init__(
         self,
         agent: "Agent",
         actions: Mapping[str, np.ndarray],
-        wanted: "Wanted",
+        request: "ObservationRequest",
         answer: Callable[["Step"], None],
-        refuse: Callable[[Refusal], None],
+        fail: Callable[[RequestError], None],
     ) -> None:
         self.agent = agent
         self.actions = actions
-        """[lanes, *shape] by name; those that are missing do nothing."""
-        self.wanted = wanted
+        """[lanes, *shape] by name. An action that is missing is replaced by the idle one."""
+        self.request = request
         self.answer = answer
-        """Called with the step once its reply is there."""
-        self.refuse = refuse
+        """Called with this step once its reply is complete."""
+        self.fail = fail
+        """Called instead of `answer` if the step fails."""
         self.state = INTERRUPTED
-        self.way = AS_IT_IS
+        self.boundary = Boundary.NONE
         self.reply = b""
 
 
 class Agent:
-    """Someone in a world."""
+    """A participant of a world, joined through a stream or a trial."""
 
-    def __init__(self, world: "World", slot: int, offer: "Offer") -> None:
+    def __init__(self, world: "World", index: int, specs: "AgentSpecs") -> None:
         self.world = world
-        self.slot = slot
-        self.offer = offer
+        self.index = index
+        self.specs = specs
         self.state = INTERRUPTED
         self.step: Step | None = None
-        """The step that waits for the other agents."""
+        """The step that waits for the steps of the other agents."""
         self.segment: Segment | None = None
-        """Memory shared with its client."""
+        """Memory shared with the agent's client."""
         self.half_heights: dict[str, float] = {}
-        """Of cameras whose field of view was changed; see worldloom.kernels.tables.ViewTable."""
+        """Changed fields of view, by camera; see worldloom.kernels.tables.ViewTable."""
         self.is_resetting = False
-        """Its stream waits in ResetWorld, of this world or of another: it cannot step, so nobody waits for it."""
+        """The agent's stream waits for ResetWorld of this world or another, cannot step, and is not waited for."""
 
-    def take_offer(self, offer: "Offer") -> None:
-        """Be offered something else, by the same numbers, in the step that waits as well."""
-        self.offer = offer
+    def replace_specs(self, specs: "AgentSpecs") -> None:
+        """Use other specs with the same UIDs, for the waiting step too."""
+        self.specs = specs
         if self.step is not None:
-            self.step.wanted = offer.want([one.uid for one in self.step.wanted.observations])
+            self.step.request = specs.request([spec.uid for spec in self.step.request.observations])
 
     @property
     def is_running(self) -> bool:
-        """In the middle of a sequence."""
+        """The agent is in the middle of a sequence."""
         return self.state == RUNNING
 
 
 class WorldReset:
-    """A ResetWorld request that waits for the agents it interrupts."""
+    """A ResetWorld request that waits until the agents that it interrupts have been answered."""
 
     def __init__(
         self,
         caller: Agent | None,
         restart: Callable[[], None],
         answer: Callable[[], None],
-        refuse: Callable[[Refusal], None],
+        fail: Callable[[RequestError], None],
     ) -> None:
         self.caller = caller
-        """The caller's own agent, if it is in a world: this one or another."""
+        """The caller's own agent, if it has joined a world: this one or another."""
         self.restart = restart
-        """Applies the settings, or refuses."""
+        """Apply the settings, or raise RequestError."""
         self.answer = answer
-        self.refuse = refuse
+        self.fail = fail
 
 
 class World:
-    """One or more lanes of a pool, and who is in there."""
+    """One or more lanes of a pool, and the agents in them."""
 
     def __init__(self, name: str, settings: Mapping[str, object], seed: int, pool: Pool, lanes: I64) -> None:
         self.name = name
         self.settings = dict(settings)
-        """The family's own, as they were given."""
+        """The family's own settings, as given."""
         self.seed = seed
         self.is_vector = False
         self.move(pool, lanes)
         self.agents: dict[int, Agent] = {}
+        """Agents by index."""
         self.resets: list[WorldReset] = []
         self.lighting: dict[str, np.ndarray] = {}
-        """Columns of worldloom.kernels.tables.LaneTable that were changed."""
+        """Changed columns of worldloom.kernels.tables.LaneTable."""
         self.used_at_s = 0.0
         self.has_streams = True
-        """Whether its agents are streams, which are seen to go. Else nobody is there but when a call is made."""
+        """The agents are streams, whose end is noticed. Otherwise only calls show that the world is in use."""
         self.is_gone = False
         self.when_gone: Callable[[str], None] = lambda why: None
-        """Called when it is destroyed, with the reason."""
+        """Called with the reason when the world is destroyed."""
 
     def move(self, pool: Pool, lanes: I64) -> None:
-        """Be these lanes from now on."""
+        """Use these lanes of this pool from now on."""
         self.pool = pool
         self.lanes = lanes
         self.idle_actions = {spec.name: idle_action(spec, len(lanes)) for spec in pool.family.actions}
-        """What actions that nobody sends stand for."""
+        """Values of actions that are not sent."""
 
     @property
     def is_ready(self) -> bool:
-        """All agents have stepped, and nobody waits to reset."""
+        """All agents have stepped, and no reset waits."""
         return bool(self.agents) and not self.resets and all(agent.step for agent in self.agents.values())
 
     @property
-    def begins_anew(self) -> bool:
-        """Nobody is in the middle of a sequence."""
+    def begins_episode(self) -> bool:
+        """No agent is in the middle of a sequence, so the next step begins an episode."""
         return not any(agent.is_running for agent in self.agents.values())
 
     @property
     def is_attended(self) -> bool:
-        """Somebody is there who will be seen to go."""
+        """The world has an agent whose end will be noticed."""
         return self.has_streams and bool(self.agents)
 
     @property
     def is_free_to_reset(self) -> bool:
-        """Everyone has been told that the sequence ends, or waits in ResetWorld itself."""
+        """Every agent's sequence has ended, or its stream waits for ResetWorld itself."""
         return not any(agent.is_running and not agent.is_resetting for agent in self.agents.values())
 
 
 def idle_action(spec: Spec, lanes: int) -> np.ndarray:
-    """[lanes, *shape] of zero, or of what is allowed nearest to it."""
+    """Return [lanes, *shape] of zero, or of the allowed value nearest to it."""
     low = -np.inf if spec.minimum is None else np.reshape(spec.minimum, spec.shape if np.ndim(spec.minimum) else ())
     high = np.inf if spec.maximum is None else np.reshape(spec.maximum, spec.shape if np.ndim(spec.maximum) else ())
     is_text = np.dtype(spec.dtype).kind == "U"
     idle = np.empty((lanes, *spec.shape), spec.dtype)
     idle[...] = "" if is_text else np.clip(0, low, high)
-    idle.flags.writeable = False  # it serves every step
+    idle.flags.writeable = False  # shared by all steps
     return idle

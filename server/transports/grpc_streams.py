@@ -1,16 +1,13 @@
-"""Streams: between gRPC's event loop, which moves bytes, and the engine's thread, where sessions live.
+"""dm_env_rpc streams over gRPC: bytes between the event loop of gRPC and the sessions on the engine's thread.
 
-    gRPC ──read──► take_requests ──post──► session.receive … engine.send ──wake──► answer ──write──► gRPC
+    gRPC ─read─► take_requests ─post─► session.receive … session sends ─router─► deliver ─► answer ─write─► gRPC
 
-Each stream has two coroutines. One takes requests as they come and hands the engine one at a time; the other writes the
-reply of each. So a client that stops reading holds up nobody but itself, and the engine works on a stream's next
-request while the last reply is being written.
-
-What gRPC is told about its connections.
+Each stream has two coroutines. One reads requests and hands the engine one at a time; the other writes the replies. So
+a client that stops reading delays only itself, and the engine works on a stream's next request while the last reply is
+being written.
 """
 
 import asyncio
-import contextlib
 import functools
 import itertools
 from collections import deque
@@ -22,64 +19,74 @@ import grpc
 from worldloom.protos.errors import ResourceExhausted
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import error_reply
-from worldloom.server.engine.engine import SHUTTING_DOWN, Batch
+from worldloom.server.engine.engine import SHUTTING_DOWN
+from worldloom.server.engine.router import Replies, ReplyRouter, deliver_on_loop
 from worldloom.server.logs import Log
 
 log = Log("streams")
 
 
 class Session(Protocol):
-    """What a stream needs of its session. All of it is called on the engine's thread."""
+    """The interface of a stream's session. All methods are called on the engine's thread."""
 
     def open(self) -> None:
-        """The stream is there."""
+        """Begin the session."""
 
     def receive(self, data: bytes, /) -> None:
-        """Take a request; exactly one reply is sent for it, some time."""
+        """Handle a request; exactly one reply is sent for it, at once or later."""
 
     def close(self) -> None:
-        """The stream is gone."""
+        """End the session."""
 
 
-class Refused:
-    """Requests in a row that are answered with an error from here. Of the requests themselves nothing is kept."""
+class Engine(Protocol):
+    """The interface of the engine that streams use."""
 
-    __slots__ = ("count", "is_taken", "reply")
+    router: ReplyRouter
 
-    def __init__(self, reply: bytes, is_taken: bool) -> None:
+    def post(self, call: Callable[[], None], /) -> None:
+        """Have the engine's thread make a call."""
+
+
+class RejectedRequests:
+    """Consecutive requests that are answered with the same error without reaching the engine. They are not kept."""
+
+    __slots__ = ("count", "is_counted", "reply")
+
+    def __init__(self, reply: bytes, is_counted: bool) -> None:
         self.reply = reply
-        self.is_taken = is_taken
-        """Whether it counts among the unanswered."""
+        self.is_counted = is_counted
+        """The request counts among the unanswered ones."""
         self.count = 1
 
 
 class Stream:
-    """One stream, and what the engine sends replies to. Lives on the event loop."""
+    """One stream, on the event loop. The engine delivers replies to it."""
 
     receive: Callable[[bytes], None]
-    """Of its session, which is made after it."""
+    """Method of its session, which is created after the stream."""
 
     def __init__(self, context: Any, post: Callable[[Callable[[], None]], None], limits: Limits) -> None:
         self._context = context
         self._post = post
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[bytes | Refused] = deque()
-        """What came while the engine was busy with this stream, in order."""
+        self._queue: deque[bytes | RejectedRequests] = deque()
+        """Requests that came while the engine was busy with this stream, in order."""
         self._queued_bytes = 0
         self._is_busy = False
-        """Whether the engine has a request of ours."""
+        """The engine has a request of this stream."""
         self._reply: bytes | None = None
-        """What it answered, until it is written."""
+        """The engine's reply, until it is written."""
         self._unanswered = 0
-        """Requests that were taken and whose reply is not written."""
+        """Accepted requests whose reply is not written yet."""
         self._has_ended = False
-        """Whether the client will send nothing more."""
+        """The client will send nothing more."""
         self._is_draining = False
         self._work: asyncio.Future[None] | None = None
-        """What `answer` waits for."""
+        """Future that `answer` waits for."""
         self._room: asyncio.Future[None] | None = None
-        """What `take_requests` waits for while too much is queued."""
+        """Future that `take_requests` waits for while too much is queued."""
 
     async def take_requests(self) -> None:
         """Read until the client ends the stream."""
@@ -89,10 +96,10 @@ class Stream:
             if self._is_draining:
                 continue  # the stream is about to end, and says why
             if self._unanswered >= most_waiting:
-                self._refuse_one_more()
+                self._reject_one_more()
             elif len(request) > most_bytes:
                 self._unanswered += 1
-                self._refuse(Refused(_too_large(len(request), most_bytes), is_taken=True))
+                self._reject(RejectedRequests(_too_large(len(request), most_bytes), is_counted=True))
             elif self._is_busy or self._queue:
                 self._unanswered += 1
                 self._queue.append(request)
@@ -103,18 +110,18 @@ class Stream:
                 self._unanswered += 1
                 self._is_busy = True
                 self._post(functools.partial(self.receive, request))
-            del request  # it may be large, and the next may be long in coming
+            del request  # it may be large, and the next may come late
         self._has_ended = True
         self._wake()
 
     async def answer(self) -> None:
-        """Write replies in order until there is nothing more to say; a draining stream is ended here."""
+        """Write replies in order until the last; end a draining stream."""
         try:
             await self._write_replies()
             if not self._has_ended:
                 await self._context.abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
         except grpc.aio.BaseError:
-            pass  # the client is gone, or the stream was ended: the reading side learns of it by itself
+            pass  # the client is gone, or the stream was ended: the reading coroutine notices by itself
         finally:
             self._is_draining = True
             self._make_room()
@@ -128,7 +135,7 @@ class Stream:
                 self._unanswered -= 1
                 self._post_next()
             elif self._queue and not self._is_busy:
-                reply = self._next_refusal()
+                reply = self._next_rejection()
             elif self._is_busy or not (self._has_ended or self._is_draining):
                 self._work = self._loop.create_future()
                 await self._work
@@ -136,20 +143,20 @@ class Stream:
             else:
                 return
             await write(reply)
-            del reply  # the engine uses its memory again once nobody holds it
+            del reply  # the engine reuses its memory once nothing refers to it
 
     def deliver(self, reply: bytes) -> None:
-        """Take the engine's answer to the request it has."""
+        """Take the engine's reply to the current request."""
         self._reply = reply
         self._wake()
 
     def drain(self) -> None:
-        """Answer what has come, take nothing more, and end the stream."""
+        """Answer the requests so far, accept no more, and end the stream."""
         self._is_draining = True
         self._wake()
 
     def _post_next(self) -> None:
-        """Hand the engine the next request, if that is what comes next."""
+        """Hand the engine the next request, unless a rejected one comes first."""
         request = self._queue[0] if self._queue else None
         if isinstance(request, bytes):
             self._queue.popleft()
@@ -159,33 +166,33 @@ class Stream:
             self._is_busy = True
             self._post(functools.partial(self.receive, request))
 
-    def _refuse(self, refused: Refused) -> None:
-        self._queue.append(refused)
+    def _reject(self, rejected: RejectedRequests) -> None:
+        self._queue.append(rejected)
         self._wake()
 
-    def _refuse_one_more(self) -> None:
+    def _reject_one_more(self) -> None:
         last = self._queue[-1] if self._queue else None
-        if isinstance(last, Refused) and not last.is_taken:
+        if isinstance(last, RejectedRequests) and not last.is_counted:
             last.count += 1
         else:
-            self._refuse(Refused(_too_many(self._limits.max_waiting_requests), is_taken=False))
+            self._reject(RejectedRequests(_too_many(self._limits.max_waiting_requests), is_counted=False))
 
-    def _next_refusal(self) -> bytes:
-        refused = self._queue[0]
-        assert isinstance(refused, Refused)
-        self._unanswered -= refused.is_taken
-        refused.count -= 1
-        if refused.count == 0:
+    def _next_rejection(self) -> bytes:
+        rejected = self._queue[0]
+        assert isinstance(rejected, RejectedRequests)
+        self._unanswered -= rejected.is_counted
+        rejected.count -= 1
+        if rejected.count == 0:
             self._queue.popleft()
             self._post_next()
-        return refused.reply
+        return rejected.reply
 
     def _wake(self) -> None:
         if self._work is not None and not self._work.done():
             self._work.set_result(None)
 
     async def _wait_for_room(self) -> None:
-        """Read no further: what the client sends now waits in its own buffers."""
+        """Stop reading: what the client sends now waits in its own buffers."""
         self._room = self._loop.create_future()
         await self._room
 
@@ -199,11 +206,12 @@ class Streams:
 
     def __init__(
         self,
-        post: Callable[[Callable[[], None]], None],
-        make_session: Callable[[str, Stream], Session],
+        engine: Engine,
+        make_session: Callable[[str, Callable[[bytes], None]], Session],
         limits: Limits,
     ) -> None:
-        self._post = post
+        self._post = engine.post
+        self._route = engine.router.register(self._deliver)
         self._make_session = make_session
         self._limits = limits
         self._open: set[Stream] = set()
@@ -214,7 +222,7 @@ class Streams:
         self._loop: asyncio.AbstractEventLoop
 
     def handler(self, service: str) -> grpc.GenericRpcHandler:
-        """For the gRPC server on the running loop. Requests and replies stay the bytes they are."""
+        """Return the handler for a gRPC server on the running loop. Requests and replies stay bytes."""
         self._loop = asyncio.get_running_loop()
         process = grpc.stream_stream_rpc_method_handler(self._process)
         return grpc.method_handlers_generic_handler(service, {"Process": process})
@@ -227,7 +235,7 @@ class Streams:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _too_many_streams(self._limits.max_streams))
         name = f"s{next(self._names)}"
         stream = Stream(context, self._post, self._limits)
-        session = self._make_session(name, stream)
+        session = self._make_session(name, functools.partial(self._route.send, stream))
         stream.receive = session.receive
         self._open.add(stream)
         self._has_none.clear()
@@ -238,7 +246,7 @@ class Streams:
             await stream.take_requests()
             await answering
         finally:
-            # A write after the handler's end would touch a call that is no more; a cancelled task makes none.
+            # A write after the end of the handler would use a call that has ended; a cancelled task makes none.
             answering.cancel()
             self._post(session.close)
             self._open.discard(stream)
@@ -246,25 +254,19 @@ class Streams:
                 self._has_none.set()
             log.info("stream closed", stream=name)
 
-    def wake(self, batch: Batch) -> None:
+    def _deliver(self, replies: Replies) -> None:
         """Deliver the replies of a tick. Called on the engine's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody left to hear it
-            self._loop.call_soon_threadsafe(_deliver, batch)
+        deliver_on_loop(self._loop, replies)
 
     def drain(self) -> None:
-        """Take nothing more; each stream ends when it has been answered."""
+        """Accept no more requests; each stream ends when it has been answered."""
         self._is_draining = True
         for stream in self._open:
             stream.drain()
 
     async def have_ended(self) -> None:
-        """Wait until there are none."""
+        """Wait until no stream is left."""
         await self._has_none.wait()
-
-
-def _deliver(batch: Batch) -> None:
-    for stream, reply in batch:
-        stream.deliver(reply)
 
 
 @functools.cache
@@ -295,32 +297,32 @@ def _too_many_streams(most: int) -> str:
 
 _LEAST_RECEIVED_BYTES = 64 << 20
 _LARGEST = 2**31 - 1
-_QUIET_MS = 20_000
-"""After so long without a word a client is asked whether it is there."""
-_PATIENCE_MS = 20_000
-"""So long it may take to answer."""
+_PING_AFTER_MS = 20_000
+"""Time without traffic after which a client is pinged."""
+_PING_TIMEOUT_MS = 20_000
+"""Time that a client has to answer a ping."""
 
 
 def channel_options(limits: Limits) -> list[tuple[str, int]]:
-    """Options for a server."""
+    """Return the gRPC options of a server."""
     return [
-        # Else a second server on the same port would silently get half of the clients.
+        # Otherwise a second server on the same port would silently get half of the clients.
         ("grpc.so_reuseport", 0),
-        # gRPC ends the whole stream over a request above this; ours ends with an error in its place, so it comes first.
+        # gRPC ends the whole stream over a larger request. Our own limit is lower, and only answers with an error.
         ("grpc.max_receive_message_length", receive_limit_bytes(limits)),
         ("grpc.max_send_message_length", -1),
-        # Machines that vanished without a word are noticed, and their streams leave their worlds.
-        ("grpc.keepalive_time_ms", _QUIET_MS),
-        ("grpc.keepalive_timeout_ms", _PATIENCE_MS),
-        ("grpc.http2.ping_timeout_ms", _PATIENCE_MS),  # the timeout above counts only while nothing can be sent
+        # Clients whose machine has vanished are noticed, and their streams leave their worlds.
+        ("grpc.keepalive_time_ms", _PING_AFTER_MS),
+        ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),  # the timeout above applies only while nothing can be sent
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        # Clients may ask as often as they like whether we are there; by default that ends their connection.
+        # Clients may ping as often as they like; by default that ends their connection.
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
     ]
 
 
 def receive_limit_bytes(limits: Limits) -> int:
-    """The largest request that is answered at all."""
+    """Return the size of the largest request that gets an answer."""
     return min(max(4 * limits.max_message_bytes, _LEAST_RECEIVED_BYTES), _LARGEST)

@@ -5,16 +5,18 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TypeAlias
 
 import grpc
 
 from worldloom.server.config import Limits
-from worldloom.server.transports.grpc_streams import Stream, Streams, channel_options
+from worldloom.server.engine.router import ReplyRouter
+from worldloom.server.transports.grpc_streams import Streams, channel_options
 
 TIMEOUT_S = 10.0
 METHOD = "/test.Echo/Process"
 LONG = 1 << 20
+Send: TypeAlias = Callable[[bytes], None]
 
 
 class StandIn:
@@ -22,17 +24,15 @@ class StandIn:
 
     def __init__(self) -> None:
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._outgoing: list[tuple[Any, bytes]] = []
-        self._wake: Callable[[list[tuple[Any, bytes]]], None]
+        self.router = ReplyRouter()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._changed = threading.Condition()
         self.events: list[tuple[str, object]] = []
         """What sessions were told, in order: the name of the stream, and `open`, `close` or a request."""
-        self.held: list[tuple[Stream, bytes]] = []
+        self.held: list[tuple[Send, bytes]] = []
         """Requests that are not answered until they are released."""
 
-    def start(self, wake: Callable[[list[tuple[Any, bytes]]], None]) -> None:
-        self._wake = wake
+    def start(self) -> None:
         self._thread.start()
 
     def post(self, call: Callable[[], None]) -> None:
@@ -42,12 +42,12 @@ class StandIn:
         self._inbox.put(None)
         self._thread.join(TIMEOUT_S)
 
-    def session(self, name: str, target: Stream) -> "EchoSession":
-        return EchoSession(self, name, target)
+    def session(self, name: str, send: Send) -> "EchoSession":
+        def send_from_thread(data: bytes) -> None:
+            assert threading.current_thread() is self._thread
+            send(data)
 
-    def send(self, target: Stream, data: bytes) -> None:
-        assert threading.current_thread() is self._thread
-        self._outgoing.append((target, data))
+        return EchoSession(self, name, send_from_thread)
 
     def note(self, name: str, event: object) -> None:
         with self._changed:
@@ -65,8 +65,8 @@ class StandIn:
         assert happened, f"{events} did not all happen: {self.events[-20:]}"
 
     def _release(self) -> None:
-        for target, data in self.held:
-            self.send(target, echo(data))
+        for send, data in self.held:
+            send(echo(data))
         self.held.clear()
 
     def _run(self) -> None:
@@ -77,25 +77,23 @@ class StandIn:
                 if call is None:
                     return
                 call()
-            batch, self._outgoing = self._outgoing, []
-            if batch:
-                self._wake(batch)
+            self.router.deliver()
 
 
 class EchoSession:
     """Answers `hold…` when it is released, `long…` with a mebibyte, anything else with itself."""
 
-    def __init__(self, engine: StandIn, name: str, target: Stream) -> None:
-        self._engine, self._name, self._target = engine, name, target
+    def __init__(self, engine: StandIn, name: str, send: Send) -> None:
+        self._engine, self._name, self._send = engine, name, send
 
     def open(self) -> None:
         self._engine.note(self._name, "open")
 
     def receive(self, data: bytes) -> None:
         if data.startswith(b"hold"):
-            self._engine.held.append((self._target, data))
+            self._engine.held.append((self._send, data))
         else:
-            self._engine.send(self._target, echo(data))
+            self._send(echo(data))
         self._engine.note(self._name, data)
 
     def close(self) -> None:
@@ -117,11 +115,11 @@ async def serving(
     options = dict(channel_options(limits or Limits()))
     assert options.keys() >= changes.keys()
     engine = StandIn()
-    streams = Streams(engine.post, engine.session, limits or Limits())
+    streams = Streams(engine, engine.session, limits or Limits())
     server = grpc.aio.server(options=list({**options, **changes}.items()))
     server.add_generic_rpc_handlers([streams.handler("test.Echo")])
     port = server.add_insecure_port("127.0.0.1:0")
-    engine.start(streams.wake)
+    engine.start()
     await server.start()
     try:
         yield f"127.0.0.1:{port}", engine, streams

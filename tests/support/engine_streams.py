@@ -6,6 +6,7 @@ looks for them. Messages are packed and unpacked with the reference package's ow
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from scripts.support.messages import Refused, Told, packed
 from worldloom.render.renderer import Renderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import Session
-from worldloom.server.engine.directory import Directory
+from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.router import Replies
 
 RUNNING, TERMINATED, INTERRUPTED = rpc.RUNNING, rpc.TERMINATED, rpc.INTERRUPTED
 FIRST, MID, LAST = 0, 1, 2
@@ -42,11 +44,16 @@ def refused(code: str, *words: str) -> Iterator[Refused]:
 class Desk:
     """An engine, and everyone who talks to it. The renderer is lent: it is not closed here."""
 
-    def __init__(self, renderer: Renderer, clock: Callable[[], float] | None = None, **limits: Any) -> None:
-        self.engine = Engine(lambda: renderer, Limits(**limits))
+    def __init__(
+        self, renderer: Renderer, clock: Callable[[], float] | None = None, timers: bool = True, **limits: Any
+    ) -> None:
+        self.engine = Engine(lambda: renderer, Limits(**limits), timers)
         if clock is not None:
-            self.engine.directory = Directory(self.engine.limits, clock)
+            self.engine.directory = WorldDirectory(self.engine.limits, clock)
         self.engine.open()
+        self.route = self.engine.router.register(self._deliver)
+        self.sent: list[bytes] = []
+        """Replies of the last tick."""
         self._opened = 0
         self._calls: list[Callable[[], None]] = []
 
@@ -63,8 +70,13 @@ class Desk:
     def tick(self) -> None:
         """One round of the engine, with all that was posted."""
         calls, self._calls = self._calls, []
-        for target, data in self.engine.tick(calls):
-            target.append(rpc.EnvironmentResponse.FromString(data))
+        self.sent.clear()
+        self.engine.tick(calls)
+
+    def _deliver(self, replies: Replies) -> None:
+        for stream, data in replies:
+            self.sent.append(data)
+            stream.replies.append(rpc.EnvironmentResponse.FromString(data))
 
     def settle(self) -> None:
         """Rounds of the engine until nothing more can come of what was posted."""
@@ -95,7 +107,7 @@ class Stream:
     def __init__(self, desk: Desk, name: str) -> None:
         self.desk = desk
         self.replies: list[rpc.EnvironmentResponse] = []
-        self.session = Session(desk.engine, name, self.replies)
+        self.session = Session(desk.engine, name, partial(desk.route.send, self))
         self.world = ""
         self.specs = rpc.ActionObservationSpecs()
 

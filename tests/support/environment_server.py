@@ -16,7 +16,7 @@ from worldloom.render.cpu import CPURenderer
 from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
 from worldloom.server.cogment.environments.service import EnvironmentService
 from worldloom.server.config import Limits
-from worldloom.server.engine.engine import Batch, Engine
+from worldloom.server.engine.engine import Engine
 
 TIMEOUT_S = 30.0
 LIMITS = Limits(max_message_bytes=100_000)
@@ -24,18 +24,11 @@ DEFAULTS = config(actor_class("player", "goals_left"), family="maze", seed=1)
 
 
 class Running:
-    """An engine on its thread, and the event loop that its replies go to."""
+    """An engine on its thread."""
 
     def __init__(self) -> None:
         self.engine = Engine(lambda: CPURenderer(threads=1), LIMITS)
-        self._loop: asyncio.AbstractEventLoop
-        self.engine.start(self._wake)
-
-    def attend(self) -> None:
-        self._loop = asyncio.get_running_loop()
-
-    def _wake(self, batch: Batch) -> None:
-        self._loop.call_soon_threadsafe(lambda: [target.deliver(reply) for target, reply in batch])
+        self.engine.start()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -98,7 +91,6 @@ class Served:
 
 @asynccontextmanager
 async def serving(running: Running) -> AsyncIterator[Served]:
-    running.attend()
     environment = Witnessed(running.engine)
     server = grpc.aio.server()
     add_EnvironmentServicer_to_server(EnvironmentService(environment, LIMITS), server)

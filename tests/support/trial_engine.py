@@ -18,7 +18,7 @@ from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.renderer import Renderer
 from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
 from worldloom.server.config import Limits
-from worldloom.server.engine.directory import Directory
+from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.engine import Engine
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Stage:
     ) -> None:
         self.engine = Engine(lambda: renderer, Limits(**limits))
         if clock is not None:
-            self.engine.directory = Directory(self.engine.limits, clock)
+            self.engine.directory = WorldDirectory(self.engine.limits, clock)
         self.engine.open()
         self.environment = EngineEnvironment(self.engine, defaults)
 
@@ -118,8 +118,7 @@ class Stage:
                 break
             assert call is not None
             calls.append(call)
-        for target, reply in self.engine.tick(calls):
-            target.deliver(reply)
+        self.engine.tick(calls)
 
     async def settle(self, *calls: Awaitable[Any]) -> list[Any]:
         """Make these calls at once, and let the engine tick until they are answered; refusals come back, too."""

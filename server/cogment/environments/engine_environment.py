@@ -6,11 +6,12 @@ from functools import partial
 
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, ObservationData
-from worldloom.protos.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Refusal
+from worldloom.protos.errors import AlreadyExists, FailedPrecondition, InvalidArgument, RequestError
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.cogment.environments.trial_world import Answer, Outcome, Reply, TrialWorld, TrialWorlds
 from worldloom.server.dm_env_rpc.tensors import MAX_NAME_LENGTH, shown
 from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.router import Replies, deliver_on_loop
 
 LATEST_TICK = -1
 """As the tick of a feedback: the one that is under way."""
@@ -44,7 +45,7 @@ class EngineEnvironment:
 
     def __init__(self, engine: Engine, defaults: trials_pb2.EnvironmentConfig | None) -> None:
         self._engine = engine
-        self._worlds = TrialWorlds(engine, defaults)
+        self._worlds = TrialWorlds(engine, defaults, engine.router.register(_deliver))
         self._advancing: set[str] = set()
         """Trials whose Start or Update is with the engine."""
         self._to_post: list[Callable[[], None]] = []
@@ -112,7 +113,7 @@ class EngineEnvironment:
     async def _ask(self, waiting: Waiting, call: Callable[[Answer], None]) -> Outcome | None:
         self._post(partial(self._worlds.serve, waiting, call))
         reply = await waiting.reply
-        if isinstance(reply, Refusal):
+        if isinstance(reply, RequestError):
             raise reply
         return reply
 
@@ -126,6 +127,12 @@ class EngineEnvironment:
         for call in self._to_post:
             self._engine.post(call)
         self._to_post.clear()
+
+
+def _deliver(replies: Replies) -> None:
+    """Deliver the replies of a tick to the calls that wait for them. Called on the engine's thread."""
+    waiting: Waiting = replies[0][0]
+    deliver_on_loop(waiting.reply.get_loop(), replies)
 
 
 def _check_id(trial_id: str) -> None:

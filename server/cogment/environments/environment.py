@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Message, TrialParams
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub
-from worldloom.protos.errors import Internal, InvalidArgument, Refusal
+from worldloom.protos.errors import Internal, InvalidArgument, RequestError
 from worldloom.server.cogment.orchestrator.actors import ENVIRONMENT_ID, Cast
 from worldloom.server.cogment.orchestrator.connections import ask
 from worldloom.server.cogment.orchestrator.endings import failure
@@ -29,7 +29,7 @@ class WrongAction(InvalidArgument):
 
 
 class Environment(Protocol):
-    """The worlds of many trials. Every call is made on the event loop, and raises Refusal for what cannot be."""
+    """The worlds of many trials. Every call is made on the event loop, and raises RequestError for what cannot be."""
 
     async def start(self, request: api.EnvStartRequest) -> api.EnvStartReply:
         """Begin a trial: its first observations."""
@@ -92,7 +92,7 @@ class TrialEnvironment:
         """Say again and again that the trial is not forgotten, until cancelled: humans may take long over a tick."""
         while True:
             await asyncio.sleep(every_s)
-            with suppress(Refusal):
+            with suppress(RequestError):
                 await self._environment.on_message(
                     api.EnvOnMessageRequest(trial_id=self._trial_id, actor_id=ENVIRONMENT_ID)
                 )
@@ -104,7 +104,7 @@ class TrialEnvironment:
                 await self._environment.end(api.EnvEndRequest(trial_id=self._trial_id))
         except TimeoutError:
             log.warning("environment did not end", trial=self._trial_id, environment=self.name)
-        except Refusal as error:
+        except RequestError as error:
             log.info("environment did not end", trial=self._trial_id, environment=self.name, reason=str(error))
         except Exception:
             log.error("environment failed", trial=self._trial_id, environment=self.name)
@@ -114,7 +114,7 @@ class TrialEnvironment:
             return await call
         except WrongAction:
             raise
-        except Refusal as error:
+        except RequestError as error:
             raise failure(error, by=self.name) from error
 
     def _check(self, observations: api.ObservationSet) -> None:
@@ -133,7 +133,7 @@ class TrialEnvironment:
 
 
 class RemoteEnvironment:
-    """An Environment service. Every call raises Refusal, which names it, if it fails or takes too long."""
+    """An Environment service. Every call raises RequestError, which names it, if it fails or takes too long."""
 
     def __init__(self, endpoint: str, channel: Any, deadline_s: float) -> None:
         self._name = f"the environment at {endpoint}"

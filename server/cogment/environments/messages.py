@@ -23,9 +23,14 @@ from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.cogment.environments.environment import WrongAction
 from worldloom.server.dm_env_rpc.step_layout import entry_head
 from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from, shown
-from worldloom.server.engine.joining import OBSERVATIONS
-from worldloom.server.engine.observations import DTYPES_AS_IN_MEMORY, Observation, Wanted
-from worldloom.server.engine.replies import Layout, Place
+from worldloom.server.engine.observations import (
+    DTYPES_AS_IN_MEMORY,
+    OBSERVATIONS,
+    ObservationField,
+    ObservationRequest,
+    ObservationSpec,
+    ReplyLayout,
+)
 
 M = TypeVar("M", bound=Message)
 
@@ -155,16 +160,16 @@ _OBSERVATIONS = trials_pb2.Observation.DESCRIPTOR.fields_by_name["observations"]
 _KEY = 1
 
 
-def observation_layout(observations: tuple[Observation, ...]) -> Layout:
+def observation_layout(observations: tuple[ObservationSpec, ...]) -> ReplyLayout:
     """The form of an Observation with these, in this order. It does not tell the state."""
     pieces, places, end = {}, [], 0
     for one in observations:
         name = one.name.encode()
         head = entry_head(_OBSERVATIONS, field(_KEY, len(name)) + name, one)
         pieces[end] = head
-        places.append(Place(end + len(head), one.dtype not in DTYPES_AS_IN_MEMORY))
+        places.append(ObservationField(end + len(head), one.dtype not in DTYPES_AS_IN_MEMORY))
         end += len(head) + one.data_bytes
-    return Layout(end, pieces, None, tuple(places))
+    return ReplyLayout(end, pieces, None, tuple(places))
 
 
 class Seen(NamedTuple):
@@ -177,9 +182,9 @@ class Seen(NamedTuple):
 class Memory:
     """What an actor saw last, for one who takes deltas."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ObservationRequest) -> None:
         ends = [
-            place.start + one.data_bytes for one, place in zip(wanted.observations, wanted.layout.places, strict=True)
+            place.offset + one.data_bytes for one, place in zip(wanted.observations, wanted.layout.fields, strict=True)
         ]
         self._entries = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
         self._last: bytes | None = None

@@ -18,7 +18,7 @@ from worldloom.protos.errors import (
     Internal,
     InvalidArgument,
     NotFound,
-    Refusal,
+    RequestError,
     ResourceExhausted,
     Unavailable,
 )
@@ -34,10 +34,11 @@ from worldloom.server.cogment.environments.messages import (
     share,
 )
 from worldloom.server.dm_env_rpc.tensors import ActionReader, shown
-from worldloom.server.engine.directory import Directory
+from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.engine import SHUTTING_DOWN, Engine
-from worldloom.server.engine.observations import Wanted, Wardrobe
-from worldloom.server.engine.world import AS_IT_IS, Agent, Step, World
+from worldloom.server.engine.observations import ObservationRequest, ReplyLayoutCache
+from worldloom.server.engine.router import ReplyRoute
+from worldloom.server.engine.world import Agent, Boundary, Step, World
 from worldloom.server.logs import Log
 from worldloom.worlds.registry import FamilyError, find_family
 from worldloom.worlds.settings import SettingError
@@ -61,7 +62,7 @@ class Outcome(NamedTuple):
     """The sequence has ended, and the trial with it."""
 
 
-Reply: TypeAlias = Outcome | Refusal | None
+Reply: TypeAlias = Outcome | RequestError | None
 Answer: TypeAlias = Callable[[Reply], None]
 
 
@@ -70,14 +71,14 @@ class Actor:
 
     def __init__(self, agent: Agent, takes_deltas: bool) -> None:
         self.agent = agent
-        self._uids = tuple(agent.offer.observations)
-        self.readers = {spec.name: ActionReader(spec, None) for spec in agent.offer.actions.values()}
+        self._uids = tuple(agent.specs.observations)
+        self.readers = {spec.name: ActionReader(spec, None) for spec in agent.specs.actions.values()}
         self._memory = Memory(self.wanted) if takes_deltas else None
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ObservationRequest:
         """All that its class requests."""
-        return self.agent.offer.want(self._uids)
+        return self.agent.specs.request(self._uids)
 
     def see(self, snapshot: bytes, as_snapshot: bool) -> Seen:
         """What it is told that sees this."""
@@ -105,7 +106,7 @@ class Tick:
         self.steps.append(step)
         self._count_down()
 
-    def refuse(self, _refusal: Refusal) -> None:
+    def refuse(self, _refusal: RequestError) -> None:
         """An actor is refused. Why, the log says; to the trial it means that its world failed, or is gone."""
         self.is_refused = True
         self._count_down()
@@ -181,7 +182,7 @@ class TrialWorld:
             tick.answer(Internal(f"trial {shown(self.trial_id)} is over: {why}"))
 
     def _outcome(self, tick: Tick) -> Outcome:
-        steps = sorted(tick.steps, key=lambda step: step.agent.slot)
+        steps = sorted(tick.steps, key=lambda step: step.agent.index)
         seen = [actor.see(step.reply, tick.as_snapshots) for actor, step in zip(self._actors, steps, strict=True)]
         observations, actors_map = share(seen)
         is_last = not all(step.agent.is_running for step in steps)
@@ -209,11 +210,11 @@ def _make(engine: Engine, start: Start) -> tuple[World, list[Actor]]:
                 f"the trial has {start.actors} actors: expected {agents}, as many as the world of family "
                 f"{world.pool.family.name!r} has agents"
             )
-        wardrobe = engine.wardrobe(observation_layout)
+        layout_cache = engine.layout_cache(observation_layout)
         classes = [one for one in start.classes for _ in range(one.actors)]
-        actors = [_join(directory, world, slot, one, wardrobe) for slot, one in enumerate(classes)]
+        actors = [_join(directory, world, index, one, layout_cache) for index, one in enumerate(classes)]
         _check_size(actors, engine.limits.max_reply_bytes)
-    except Refusal:
+    except RequestError:
         directory.destroy(world)
         raise
     return world, actors
@@ -238,10 +239,12 @@ def _world_settings(start: Start) -> dict[str, object]:
     return settings
 
 
-def _join(directory: Directory, world: World, slot: int, one: ActorClass, wardrobe: Wardrobe) -> Actor:
+def _join(
+    directory: WorldDirectory, world: World, index: int, one: ActorClass, layout_cache: ReplyLayoutCache
+) -> Actor:
     try:
-        return Actor(directory.join(world, {**one.joining, "agent": slot}, wardrobe), one.takes_deltas)
-    except Refusal as refusal:
+        return Actor(directory.join(world, {**one.joining, "agent": index}, layout_cache), one.takes_deltas)
+    except RequestError as refusal:
         text = re.sub(r"(the join )?setting 'observations'", _REQUESTED, str(refusal))
         raise type(refusal)(f"actor class {shown(one.id)}: {text}") from refusal
 
@@ -258,7 +261,7 @@ def _check_size(actors: Sequence[Actor], most_bytes: int) -> None:
 def _reward(step: Step) -> float:
     """What the world gave for a step; nothing if that began a sequence, or was cut short."""
     world = step.agent.world
-    return float(world.pool.reward[world.lanes[0], step.agent.slot]) if step.way == AS_IT_IS else 0.0
+    return float(world.pool.reward[world.lanes[0], step.agent.index]) if step.boundary is Boundary.NONE else 0.0
 
 
 log = Log("trials")
@@ -270,9 +273,10 @@ _MOST_REMEMBERED = 1024
 class TrialWorlds:
     """The trials. What is asked of them is answered by `answer`, now or when the tick ends, or refused at once."""
 
-    def __init__(self, engine: Engine, defaults: trials_pb2.EnvironmentConfig | None) -> None:
+    def __init__(self, engine: Engine, defaults: trials_pb2.EnvironmentConfig | None, route: ReplyRoute) -> None:
         self._engine = engine
         self._defaults = defaults
+        self._route = route
         self._trials: dict[str, TrialWorld] = {}
         self._over: dict[str, str] = {}
         """Why they are; the latest last."""
@@ -283,7 +287,7 @@ class TrialWorlds:
         answer = partial(self._send, target)
         try:
             call(answer)
-        except Refusal as refusal:
+        except RequestError as refusal:
             answer(refusal)
         except Exception as error:
             log.error("request failed")
@@ -355,7 +359,7 @@ class TrialWorlds:
         log.info("trial over", trial=trial.trial_id, world=trial.world_name, reason=why)
 
     def _send(self, target: Any, reply: Reply) -> None:
-        if isinstance(reply, Refusal):
+        if isinstance(reply, RequestError):
             self._engine.counters.refusals += 1
             log.debug("refused", code=reply.code, text=str(reply))
-        self._engine.send(target, reply)
+        self._route.send(target, reply)

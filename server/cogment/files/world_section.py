@@ -10,15 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.protos.errors import Refusal
+from worldloom.protos.errors import RequestError
 from worldloom.protos.worldloom import trials_pb2 as content
 from worldloom.server.cogment.files.yaml_file import Entry
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.tensors import pack
-from worldloom.server.engine.directory import WORLD_SETTINGS, Directory
-from worldloom.server.engine.joining import JOIN_SETTINGS, OBSERVATIONS
-from worldloom.server.engine.observations import Observation, Wardrobe
-from worldloom.server.engine.replies import Layout
+from worldloom.server.engine.directory import WORLD_SETTINGS, WorldDirectory
+from worldloom.server.engine.observations import (
+    JOIN_SETTINGS,
+    OBSERVATIONS,
+    ObservationSpec,
+    ReplyLayout,
+    ReplyLayoutCache,
+)
 from worldloom.server.engine.world import World
 from worldloom.worlds.family import Family
 from worldloom.worlds.registry import FamilyError, find_family, known_families
@@ -44,7 +48,7 @@ class ActorClass(NamedTuple):
 def read_world_config(config: Entry, classes: Sequence[ActorClass], actors: Entry, limits: Limits) -> bytes:
     """The content of an EnvironmentConfig; `actors` is where the file counts them."""
     parts = config.section(("world", "actor_classes"), required=("world",))
-    directory = Directory(limits, time.monotonic)
+    directory = WorldDirectory(limits, time.monotonic)
     settings = _read_settings(parts["world"])
     world = _make_world(directory, parts["world"], settings, sum(one.actors for one in classes), actors)
     found = content.EnvironmentConfig()
@@ -103,14 +107,14 @@ def _take(section: Entry, table: Mapping[str, Setting]) -> dict[str, Value]:
 
 
 def _make_world(
-    directory: Directory, section: Entry, settings: Mapping[str, Value], count: int, actors: Entry
+    directory: WorldDirectory, section: Entry, settings: Mapping[str, Value], count: int, actors: Entry
 ) -> World:
     """A world as the trial will have it, with as many agents as there are actors."""
     kind = find_family(str(settings["family"]))
     can_fit = "agents" not in settings and any(one.name == "agents" for one in kind.settings)
     try:
         world = directory.create({**settings, **({"agents": count} if can_fit else {})})
-    except Refusal as refusal:
+    except RequestError as refusal:
         (actors if can_fit and "'agents'" in str(refusal) else section).fail(str(refusal))
     agents = world.pool.family.agents
     if agents != count:
@@ -125,7 +129,7 @@ def _sections(given: Entry | None, classes: Sequence[ActorClass]) -> dict[str, E
 
 
 def _read_class(
-    section: Entry, about: ActorClass, directory: Directory, world: World, limits: Limits
+    section: Entry, about: ActorClass, directory: WorldDirectory, world: World, limits: Limits
 ) -> tuple[content.ActorClass, int]:
     """A class, and how many bytes each of its actors sees."""
     parts = section.section(("join", OBSERVATIONS, "deltas"), required=(OBSERVATIONS,))
@@ -149,31 +153,31 @@ def _try_to_join(
     section: Entry,
     join: Mapping[str, Value],
     names: Sequence[Entry],
-    directory: Directory,
+    directory: WorldDirectory,
     world: World,
     limits: Limits,
 ) -> int:
     """See whether an agent that joins so is offered these observations. How many bytes they take comes back."""
-    wardrobe = Wardrobe(_lay_nothing_out, limits)
+    layout_cache = ReplyLayoutCache(_lay_nothing_out, limits)
     try:
-        agent = directory.join(world, join, wardrobe)
-    except Refusal as refusal:
+        agent = directory.join(world, join, layout_cache)
+    except RequestError as refusal:
         section.fail(str(refusal))
-    offered = {one.name: one for one in agent.offer.observations.values()}
+    offered = {one.name: one for one in agent.specs.observations.values()}
     for number, name in enumerate(names):
         name.choice(offered)
         if any(name.text() == other.text() for other in names[:number]):
             name.refuse("each observation once")
     wanted = tuple(offered[name.text()] for name in names)
     try:
-        wardrobe.check_size(agent.offer, wanted, "a tick")
-    except Refusal as refusal:
+        layout_cache.check_size(agent.specs, wanted, "a tick")
+    except RequestError as refusal:
         section.fail(str(refusal))
     directory.leave(agent)
     return sum(one.data_bytes for one in wanted)
 
 
-def _lay_nothing_out(_: tuple[Observation, ...]) -> Layout:
+def _lay_nothing_out(_: tuple[ObservationSpec, ...]) -> ReplyLayout:
     raise AssertionError("nothing is drawn here")
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from worldloom.protos.cogment.api.common_pb2 import ActorConfig, TrialParams
 from worldloom.protos.cogment.api.orchestrator_pb2 import TrialActionReply
-from worldloom.protos.errors import FailedPrecondition, InvalidArgument, Refusal
+from worldloom.protos.errors import FailedPrecondition, InvalidArgument, RequestError
 from worldloom.server.cogment.orchestrator.connections import EXPECTED, target_of
 from worldloom.server.cogment.settings import BUILT_IN, HUMAN
 from worldloom.server.dm_env_rpc.tensors import shown
@@ -204,7 +204,7 @@ class Seats:
         seat.clear()
         self.show_life()
 
-    def refuse(self, actor_id: int, refusal: Refusal) -> None:
+    def refuse(self, actor_id: int, refusal: RequestError) -> None:
         """Refuse an actor's action; it may give another in the same tick."""
         seat = self._seats[actor_id]
         assert seat.waiting is not None
@@ -213,7 +213,7 @@ class Seats:
         seat.clear()
         self.show_life()
 
-    def refuse_all(self, make_refusal: Callable[[], Refusal]) -> None:
+    def refuse_all(self, make_refusal: Callable[[], RequestError]) -> None:
         """Refuse every action that waits."""
         for actor_id, seat in self._seats.items():
             if seat.waiting is not None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from worldloom.protos.cogment.api import agent_pb2 as api
 from worldloom.protos.cogment.api.agent_pb2_grpc import AgentStub
 from worldloom.protos.cogment.api.common_pb2 import Message, Observation, TrialConfig
-from worldloom.protos.errors import Refusal
+from worldloom.protos.errors import RequestError
 from worldloom.server.cogment.orchestrator.actors import Actor
 from worldloom.server.cogment.orchestrator.connections import ask
 from worldloom.server.cogment.orchestrator.endings import failure, together
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Agent:
-    """One agent in one trial. Every call raises Refusal, which names the agent, if it fails or takes too long."""
+    """One agent in one trial. Every call raises RequestError, which names the agent, if it fails or takes too long."""
 
     def __init__(self, actor: Actor, trial_id: str, channel: Any, deadline_s: float) -> None:
         self.trial_id = trial_id
@@ -103,7 +103,7 @@ class Agents:
         No failure matters any more."""
         await asyncio.gather(*(_dismiss(agent, mail.collect(agent.actor_id), last) for agent in self.all))
 
-    def tolerate(self, agent: Agent, error: Refusal) -> None:
+    def tolerate(self, agent: Agent, error: RequestError) -> None:
         """Go on without an agent, or raise TrialOver."""
         if self._on_failure == "end":
             raise failure(error) from error
@@ -114,7 +114,7 @@ class Agents:
     async def _tolerant(self, agent: Agent, call: Awaitable[T]) -> T | None:
         try:
             return await call
-        except Refusal as error:
+        except RequestError as error:
             self.tolerate(agent, error)
             return None
 
@@ -126,9 +126,9 @@ async def _dismiss(agent: Agent, messages: Sequence[Message], last: tuple[int, S
             await agent.reward(tick_id, rewards[agent.actor_id])
             if messages:
                 await agent.on_message(messages)
-    except Refusal as error:
+    except RequestError as error:
         log.info("agent missed the end", trial=agent.trial_id, agent=str(agent), reason=str(error))
     try:
         await agent.end()
-    except Refusal as error:
+    except RequestError as error:
         log.info("agent did not end", trial=agent.trial_id, agent=str(agent), reason=str(error))

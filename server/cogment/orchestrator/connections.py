@@ -17,7 +17,7 @@ from worldloom.protos.cogment.api.agent_pb2_grpc import AgentStub
 from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub
 from worldloom.protos.cogment.api.hooks_pb2_grpc import TrialHooksStub
-from worldloom.protos.errors import DeadlineExceeded, Internal, Refusal
+from worldloom.protos.errors import DeadlineExceeded, Internal, RequestError
 from worldloom.server.cogment.status import refusal_of
 from worldloom.server.config import Limits
 from worldloom.server.logs import Log
@@ -99,7 +99,7 @@ class Channels:
 
 
 async def ask(call: Awaitable[T | None], who: str, deadline_s: float) -> T:
-    """What a service answers; Refusal if it does not. `who` is the service and what it was asked."""
+    """What a service answers; RequestError if it does not. `who` is the service and what it was asked."""
     try:
         reply = await call
     except grpc.aio.AioRpcError as error:
@@ -138,7 +138,7 @@ class Introductions:
         try:
             call = stub.Version(VersionRequest(), timeout=self._deadline_s)
             info: VersionInfo = await ask(call, "Version", self._deadline_s)
-        except Refusal as error:
+        except RequestError as error:
             self._known.discard((kind, endpoint))
             log.debug("versions unknown", service=kind, endpoint=endpoint, reason=str(error))
         else:

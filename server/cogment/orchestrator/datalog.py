@@ -19,7 +19,7 @@ from worldloom.protos.cogment.api.agent_pb2 import MessageCollection, Reward
 from worldloom.protos.cogment.api.common_pb2 import Action, Feedback, TrialParams
 from worldloom.protos.cogment.api.data_pb2 import DatalogMsg, DatalogSample, LogReply
 from worldloom.protos.cogment.api.environment_pb2 import ObservationSet
-from worldloom.protos.errors import Refusal
+from worldloom.protos.errors import RequestError
 from worldloom.protos.wire import field, varint
 from worldloom.server.cogment.orchestrator.connections import Channels, ask
 from worldloom.server.cogment.settings import TrialSettings
@@ -184,7 +184,7 @@ class Export:
             return f"{(await call.code()).name}: {await call.details()}"
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
-        except Refusal as refusal:
+        except RequestError as refusal:
             return str(refusal)
         return None
 

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from worldloom.protos.errors import DeadlineExceeded, FailedPrecondition, Internal, Refusal, Unavailable
+from worldloom.protos.errors import DeadlineExceeded, FailedPrecondition, Internal, RequestError, Unavailable
 from worldloom.server.dm_env_rpc.tensors import shown
 
 T = TypeVar("T")
@@ -16,14 +16,14 @@ class Ending:
     """How a trial ended."""
 
     reason: str
-    kind: type[Refusal] = FailedPrecondition
+    kind: type[RequestError] = FailedPrecondition
     """What calls get that wait at that moment."""
 
-    def refusal(self, trial_id: str) -> Refusal:
+    def refusal(self, trial_id: str) -> RequestError:
         """For a call that waits."""
         return self.kind(f"trial {shown(trial_id)} is over: {self.reason}")
 
-    def late(self, trial_id: str) -> Refusal:
+    def late(self, trial_id: str) -> RequestError:
         """For a call that comes afterwards."""
         return FailedPrecondition(f"trial {shown(trial_id)} is over: {self.reason}; start another")
 
@@ -36,7 +36,7 @@ class TrialOver(Exception):  # noqa: N818  # it is how a trial ends, seldom an e
         self.ending = ending
 
 
-def failure(error: Refusal, by: str = "") -> TrialOver:
+def failure(error: RequestError, by: str = "") -> TrialOver:
     """The end of a trial because of somebody who takes part in it: `by` whom, if the error does not say so itself. To
     the clients it is the server's failure, whatever it was to the server."""
     kind = type(error) if isinstance(error, Unavailable | DeadlineExceeded) else Internal

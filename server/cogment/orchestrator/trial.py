@@ -19,7 +19,7 @@ from worldloom.protos.cogment.api import environment_pb2 as env_api
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.agent_pb2 import AgentDecideReply, MessageCollection, Reward
 from worldloom.protos.cogment.api.common_pb2 import Feedback, Message, Observation, TrialParams
-from worldloom.protos.errors import Internal, InvalidArgument, Refusal, Unavailable
+from worldloom.protos.errors import Internal, InvalidArgument, RequestError, Unavailable
 from worldloom.server.cogment.environments.environment import TrialEnvironment, WrongAction
 from worldloom.server.cogment.orchestrator.actors import ENVIRONMENT_ID, Actor, Cast, Seats, Silence
 from worldloom.server.cogment.orchestrator.agents import Agent, Agents
@@ -30,7 +30,7 @@ from worldloom.server.logs import Log
 
 
 class Play:
-    """The play of one trial. Where it cannot go on it raises TrialOver, or Refusal if it cannot even start."""
+    """The play of one trial. Where it cannot go on it raises TrialOver, or RequestError if it cannot even start."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Play:
         try:
             self.ledger.check(decision.feedbacks)
             self.mail.check(decision.messages)
-        except Refusal as error:
+        except RequestError as error:
             self._agents.tolerate(agent, Internal(f"{agent}: Decide gave {error}"))
         else:
             self.ledger.take(decision.feedbacks)
@@ -179,7 +179,7 @@ class Play:
         try:
             self.ledger.check(reply.feedbacks)
             self.mail.check(reply.messages)
-        except Refusal as error:
+        except RequestError as error:
             raise failure(error, by=self._environment.name) from error
         self.ledger.take(reply.feedbacks)
         self.mail.post(reply.messages, ENVIRONMENT_ID)
@@ -342,7 +342,7 @@ class Trial:
             playing.result()
         except TrialOver as over:
             return over.ending
-        except Refusal as error:  # it could not begin
+        except RequestError as error:  # it could not begin
             return Ending(str(error), type(error))
         except asyncio.CancelledError:
             return Ending("the server stopped it", Unavailable)

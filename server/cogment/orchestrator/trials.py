@@ -70,7 +70,7 @@ _CLOSING_S = 5.0
 
 
 class Trials:
-    """The trials of one server. Lives on the event loop; every call raises Refusal for what cannot be."""
+    """The trials of one server. Lives on the event loop; every call raises RequestError for what cannot be."""
 
     def __init__(self, settings: TrialSettings, built_in: Environment, limits: Limits) -> None:
         self._settings = settings

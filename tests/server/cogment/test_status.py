@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.protos import errors
-from worldloom.protos.errors import Internal, Refusal
+from worldloom.protos.errors import Internal, RequestError
 from worldloom.server.cogment.status import abort, answered, refusal_of, shortened, version_info
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Refusal)]
-KINDS.remove(Refusal)
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RequestError)]
+KINDS.remove(RequestError)
 
 
 class Aborted(Exception):  # noqa: N818  # as the protocol says it
@@ -27,7 +27,7 @@ class Context:
         raise Aborted(status, text)
 
 
-def status_of(refusal: Refusal) -> tuple[grpc.StatusCode, str]:
+def status_of(refusal: RequestError) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(Aborted) as caught:
         asyncio.run(abort(Context(), refusal))
     status, text = caught.value.args
@@ -39,7 +39,7 @@ def rpc_error(status: grpc.StatusCode, text: str | None) -> grpc.aio.AioRpcError
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_and_back(kind: type[Refusal]) -> None:
+def test_there_and_back(kind: type[RequestError]) -> None:
     status, text = status_of(kind("so it is"))
     assert status.value[0] == kind.code
     assert text == "so it is"

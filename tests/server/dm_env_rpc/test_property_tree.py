@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.tensor_cases import TEXTS, any_tensor, arrays, flat_values
-from worldloom.protos.errors import InvalidArgument, NotFound, PermissionDenied, Refusal
+from worldloom.protos.errors import InvalidArgument, NotFound, PermissionDenied, RequestError
 from worldloom.server.dm_env_rpc.property_tree import Property, PropertyTree
 from worldloom.server.dm_env_rpc.session import error_reply
 from worldloom.server.dm_env_rpc.specs import DTYPES
@@ -46,7 +46,7 @@ class Connection:
         packed.Unpack(request)
         try:
             reply.Pack(self.tree.handle(request))
-        except Refusal as refused:
+        except RequestError as refused:
             raise DmEnvRpcError(EnvironmentResponse.FromString(error_reply(refused)).error) from None
         return reply
 
@@ -106,7 +106,7 @@ def list_request(key: str) -> PropertyRequest:
     return request
 
 
-def refusal(tree: PropertyTree, request: PropertyRequest, kind: type[Refusal]) -> str:
+def refusal(tree: PropertyTree, request: PropertyRequest, kind: type[RequestError]) -> str:
     with pytest.raises(kind) as refused:
         tree.handle(request)
     assert type(refused.value) is kind
@@ -208,7 +208,7 @@ def test_the_reference_client_raises_what_it_should() -> None:
         (list_request("names"), PermissionDenied, "since it is a value: it can be read and written"),
     ],
 )
-def test_what_cannot_be_done_says_what_can(request_: PropertyRequest, kind: type[Refusal], words: str) -> None:
+def test_what_cannot_be_done_says_what_can(request_: PropertyRequest, kind: type[RequestError], words: str) -> None:
     _, tree = shelf_and_tree()
     assert words in refusal(tree, request_, kind)
 
@@ -288,7 +288,7 @@ def test_any_request_is_answered_or_refused(request_: Any) -> None:
             return
     try:
         assert isinstance(tree.handle(request_), PropertyResponse)
-    except Refusal as refused:
+    except RequestError as refused:
         error_reply(refused)
 
 

@@ -11,31 +11,31 @@ from worldloom.kernels.wire import VARINT_BYTES, write_rows, write_varints
 from worldloom.render.arena import MEMORY
 from worldloom.server.dm_env_rpc.specs import DTYPES
 from worldloom.server.dm_env_rpc.step_layout import step_layout
-from worldloom.server.engine.observations import Observation
+from worldloom.server.engine.observations import ObservationSpec
 
 NUMBERS = [dtype for dtype in DTYPES if dtype != "str"]
 
 
 @st.composite
-def observations_and_values(draw: st.DrawFn) -> list[tuple[Observation, np.ndarray]]:
+def observations_and_values(draw: st.DrawFn) -> list[tuple[ObservationSpec, np.ndarray]]:
     uids = draw(st.lists(st.integers(0, 200) | st.integers(0, 2**64 - 1), unique=True, max_size=5))
     found = []
     for uid in uids:
         dtype = draw(st.sampled_from(NUMBERS))
         shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
         value = draw(hnp.arrays(dtype, shape))
-        found.append((Observation(uid, f"o{uid}", dtype, shape, None, None), value))
+        found.append((ObservationSpec(uid, f"o{uid}", dtype, shape, None, None), value))
     return found
 
 
 @given(observations_and_values(), st.integers(1, 3))
-def test_a_filled_template_is_the_message(wanted: list[tuple[Observation, np.ndarray]], state: int) -> None:
+def test_a_filled_template_is_the_message(wanted: list[tuple[ObservationSpec, np.ndarray]], state: int) -> None:
     layout = step_layout(tuple(one for one, _ in wanted))
-    assert layout.state_at is not None
-    data, place = layout.slots.take()
-    write_rows(np.array([[state]], np.uint8), np.array([place + layout.state_at]), MEMORY)
-    for (_, value), where in zip(wanted, layout.places, strict=True):
-        start = np.array([place + where.start])
+    assert layout.state_offset is not None
+    data, place = layout.buffers.acquire()
+    write_rows(np.array([[state]], np.uint8), np.array([place + layout.state_offset]), MEMORY)
+    for (_, value), where in zip(wanted, layout.fields, strict=True):
+        start = np.array([place + where.offset])
         row = value.reshape(1, -1)
         if where.as_varints:
             write_varints(row.astype(np.int64), start, MEMORY)
@@ -44,7 +44,7 @@ def test_a_filled_template_is_the_message(wanted: list[tuple[Observation, np.nda
     step = rpc.EnvironmentResponse.FromString(data).step
     assert step.state == state
     if all(one.uid < 2**21 for one, _ in wanted):
-        assert all(where.start % 8 == 0 and (place + where.start) % 8 == 0 for where in layout.places)
+        assert all(where.offset % 8 == 0 and (place + where.offset) % 8 == 0 for where in layout.fields)
     assert set(step.observations) == {one.uid for one, _ in wanted}
     for one, value in wanted:
         tensor = step.observations[one.uid]
@@ -55,13 +55,13 @@ def test_a_filled_template_is_the_message(wanted: list[tuple[Observation, np.nda
 
 
 def test_integers_take_the_same_room_whatever_they_are() -> None:
-    one = Observation(1, "count", "int64", (3,), None, None)
+    one = ObservationSpec(1, "count", "int64", (3,), None, None)
     assert one.data_bytes == 3 * VARINT_BYTES
     layout = step_layout((one,))
     sizes = set()
     for values in ([0, 0, 0], [-(2**63), 2**63 - 1, 1]):
-        data, place = layout.slots.take()
-        write_varints(np.array([values], np.int64), np.array([place + layout.places[0].start]), MEMORY)
+        data, place = layout.buffers.acquire()
+        write_varints(np.array([values], np.int64), np.array([place + layout.fields[0].offset]), MEMORY)
         assert list(rpc.EnvironmentResponse.FromString(data).step.observations[1].int64s.array) == values
         sizes.add(len(data))
     assert len(sizes) == 1

@@ -12,7 +12,7 @@ from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine import directory
-from worldloom.server.engine.engine import Batch, Engine
+from worldloom.server.engine.engine import Engine
 from worldloom.worlds.registry import Registry
 
 SOON_S = 20.0
@@ -23,11 +23,7 @@ class Running:
 
     def __init__(self) -> None:
         self.engine = Engine(lambda: CPURenderer(1), Limits())
-        self.engine.start(self._deliver)
-
-    def _deliver(self, replies: Batch) -> None:
-        for replied, data in replies:
-            replied.put(rpc.EnvironmentResponse.FromString(data))
+        self.engine.start()
 
     def stream(self) -> "Stream":
         return Stream(self.engine)
@@ -39,7 +35,7 @@ class Stream:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.replies: queue.Queue[rpc.EnvironmentResponse] = queue.Queue()
-        self.session = Session(engine, "test", self.replies)
+        self.session = Session(engine, "test", lambda data: self.replies.put(rpc.EnvironmentResponse.FromString(data)))
         engine.post(self.session.open)
 
     def ask(self, **payload: object) -> None:

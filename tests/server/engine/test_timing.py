@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.engine_streams import Desk, Stream
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.config import Limits
 from worldloom.server.engine import timing as stopwatch
-from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.timing import MOST_SPANS, STAGES, Counters, Stopwatch
+from worldloom.server.engine.timing import MIN_KEPT_SPANS, STAGES, Counters, StageTimer
 from worldloom.server.transports.in_process import InProcess
 
 
@@ -24,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def tick(watch: Stopwatch, clock: list[float], stages: list[tuple[str, float]], wait_s: float) -> None:
+def tick(watch: StageTimer, clock: list[float], stages: list[tuple[str, float]], wait_s: float) -> None:
     clock[0] += wait_s
     watch.begin()
     for stage, seconds in stages:
@@ -44,7 +42,7 @@ def test_stages_get_the_time_before_their_marks(rounds: list[tuple[float, list[t
         now = [0.0]
         patch.setattr(stopwatch, "perf_counter", lambda: now[0])
         counters = Counters()
-        watch = Stopwatch(counters)
+        watch = StageTimer(counters)
         for wait_s, stages in rounds:
             tick(watch, now, stages, wait_s)
         watch.begin()
@@ -61,7 +59,7 @@ def test_stages_get_the_time_before_their_marks(rounds: list[tuple[float, list[t
 
 def test_ticks_are_remembered_with_their_sizes(clock: list[float]) -> None:
     counters = Counters()
-    watch = Stopwatch(counters)
+    watch = StageTimer(counters)
     tick(watch, clock, [("decode", 0.5)], 1.0)  # answers no step, and is no tick to tell of
     tick(watch, clock, [("decode", 0.25), ("draw", 2.0), ("send", 0.25)], 1.0)
     counters.steps, counters.lane_steps, counters.views = 3, 30, 20
@@ -73,24 +71,24 @@ def test_ticks_are_remembered_with_their_sizes(clock: list[float]) -> None:
 
 def test_little_is_remembered(clock: list[float]) -> None:
     counters = Counters()
-    watch = Stopwatch(counters)
-    rounds = MOST_SPANS
+    watch = StageTimer(counters)
+    rounds = MIN_KEPT_SPANS
     for number in range(rounds):
         tick(watch, clock, [("decode", 1.0), ("draw", 1.0)], 1.0)
         counters.steps += number
         counters.views += 2 * number
-        assert len(watch._stages) <= 2 * MOST_SPANS + 3
+        assert len(watch._stages) <= 2 * MIN_KEPT_SPANS + 3
     watch.begin()
-    assert MOST_SPANS <= len(watch.spans()) <= 2 * MOST_SPANS + 3
+    assert MIN_KEPT_SPANS <= len(watch.spans()) <= 2 * MIN_KEPT_SPANS + 3
     assert watch.stage_s["draw"] == rounds, "what is not remembered counts all the same"
-    last = watch.ticks()[-MOST_SPANS // 4 :]
+    last = watch.ticks()[-MIN_KEPT_SPANS // 4 :]
     assert [(one.steps, one.views) for one in last] == [(n, 2 * n) for n in range(rounds - len(last), rounds)]
     assert all(one.end_s - one.start_s == 2.0 for one in last)
 
 
 def test_what_was_before_the_first_tick_does_not_count(clock: list[float]) -> None:
     counters = Counters()
-    watch = Stopwatch(counters)
+    watch = StageTimer(counters)
     clock[0] += 60.0
     watch.restart()
     tick(watch, clock, [("decode", 1.0)], 1.0)
@@ -108,7 +106,7 @@ def joined(desk: Desk) -> Stream:
 def test_the_stages_of_ticks_are_the_time_that_passed(desk: Desk) -> None:
     """Measured from outside with a clock of our own; what passes between ticks is left out on both sides."""
     stream = joined(desk)
-    before, took_s = desk.engine.watch.stage_s, 0.0
+    before, took_s = desk.engine.timer.stage_s, 0.0
     for _ in range(20):
         stream.post_step("eye.rgb")
         [call], desk._calls = desk._calls, []
@@ -116,7 +114,7 @@ def test_the_stages_of_ticks_are_the_time_that_passed(desk: Desk) -> None:
         desk.engine.tick([call])
         took_s += time.perf_counter() - began_s
     desk.engine.tick([])
-    after = desk.engine.watch.stage_s
+    after = desk.engine.timer.stage_s
     stages_s = sum(after[stage] - before[stage] for stage in STAGES if stage != "wait")
     assert 0.95 * took_s <= stages_s <= 1.001 * took_s
 
@@ -139,10 +137,8 @@ def test_without_timers_nobody_asks_for_the_time(cpu: CPURenderer, monkeypatch: 
     def forbidden() -> float:
         raise AssertionError("someone asked for the time")
 
-    desk = Desk(cpu)
     monkeypatch.setattr(stopwatch, "perf_counter", forbidden)
-    desk.engine = Engine(lambda: cpu, Limits(), timers=False)
-    desk.engine.open()
+    desk = Desk(cpu, timers=False)
     stream = joined(desk)
     assert not stream.read("timers.is_on")
     assert not stream.read("timers.stage_s").any()

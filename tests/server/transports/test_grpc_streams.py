@@ -14,7 +14,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from tests.support.echo_engine import LONG, METHOD, TIMEOUT_S, StandIn, echo, serving
 from worldloom.server.config import Limits
-from worldloom.server.transports.grpc_streams import Refused
+from worldloom.server.transports.grpc_streams import RejectedRequests
 
 EOF = grpc.aio.EOF
 
@@ -106,7 +106,10 @@ def test_requests_above_the_limit_are_refused_in_their_place() -> None:
                 await call.write(request)
             await until(engine, ("s1", b"hold"))
             (stream,) = streams._open
-            while not (refused := [one for one in stream._queue if isinstance(one, Refused)]) or refused[0].count < 47:
+            while (
+                not (refused := [one for one in stream._queue if isinstance(one, RejectedRequests)])
+                or refused[0].count < 47
+            ):
                 await asyncio.sleep(0)  # the rest is still being read
             engine.release()
             assert [await call.read() for _ in range(3)] == [b"hold", b"1", b"2"]

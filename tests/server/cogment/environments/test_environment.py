@@ -208,7 +208,7 @@ def test_a_class_that_requests_nothing_sees_nothing_and_nothing_is_drawn(stage: 
     for _ in range(3):
         stage.update("t", IDLE, IDLE, IDLE)
     assert stage.engine.counters.draws == 0
-    assert stage.engine.reply_slots < 10
+    assert stage.engine.reply_buffers < 10
 
 
 def test_only_what_classes_request_is_drawn(stage: Stage) -> None:
@@ -246,19 +246,13 @@ def test_memory_of_observations_is_used_again(stage: Stage) -> None:
     stage.start("t", [1, 1], config(*classes, family="maze"))
     for _ in range(50):
         stage.update("t", action(turn=np.float32(1.0)), IDLE)
-    assert stage.engine.reply_slots <= 6
-
-
-class Sink(list[bytes]):
-    """Takes the replies of a stream."""
-
-    deliver = list.append
+    assert stage.engine.reply_buffers <= 6
 
 
 def test_trials_and_streams_share_a_batch(stage: Stage, cpu: CPURenderer) -> None:
     stage.start("t", [1], config(actor_class("p", "eye.rgb"), family="catch", seed=4))
-    sink = Sink()
-    session = Session(stage.engine, "s", sink)
+    sink: list[bytes] = []
+    session = Session(stage.engine, "s", sink.append)
 
     def ask(**payload: Any) -> rpc.EnvironmentResponse:
         stage.engine.post(lambda: session.receive(rpc.EnvironmentRequest(**payload).SerializeToString()))

@@ -157,7 +157,7 @@ def test_trials_that_nobody_calls_for_are_given_up(cpu: CPURenderer) -> None:
     now_s[0] = 61.0
     assert len(stage.engine.directory.reap()) == 1
     assert stage.engine.counters.trials == 2
-    with pytest.raises(FailedPrecondition, match="nobody asked for it for 60 s, which is what --idle-world-s allows"):
+    with pytest.raises(FailedPrecondition, match="it was not used for 60 s, the limit set by --idle-world-s"):
         stage.update("left", IDLE)
     assert stage.update("stepped", IDLE).observation_set.tick_id == 2
     now_s[0] = 200.0

@@ -12,28 +12,27 @@ from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.arena import MEMORY
 from worldloom.server.cogment.environments.messages import Memory, Seen, observation_layout, share
 from worldloom.server.dm_env_rpc.specs import DTYPES
-from worldloom.server.engine.observations import Observation, Wanted
-from worldloom.server.engine.replies import Layout
+from worldloom.server.engine.observations import ObservationRequest, ObservationSpec, ReplyLayout
 
 NUMBERS = [dtype for dtype in DTYPES if dtype != "str"]
 NAMES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), unique=True, max_size=5)
 
 
 @st.composite
-def offered(draw: st.DrawFn) -> tuple[Observation, ...]:
+def offered(draw: st.DrawFn) -> tuple[ObservationSpec, ...]:
     shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
     return tuple(
-        Observation(uid, name, draw(st.sampled_from(NUMBERS)), draw(shapes), None, None)
+        ObservationSpec(uid, name, draw(st.sampled_from(NUMBERS)), draw(shapes), None, None)
         for uid, name in enumerate(draw(NAMES))
     )
 
 
-def values_of(draw: st.DrawFn, observations: tuple[Observation, ...]) -> list[np.ndarray]:
+def values_of(draw: st.DrawFn, observations: tuple[ObservationSpec, ...]) -> list[np.ndarray]:
     return [draw(hnp.arrays(one.dtype, one.shape)) for one in observations]
 
 
 @st.composite
-def courses(draw: st.DrawFn) -> tuple[tuple[Observation, ...], list[list[np.ndarray]]]:
+def courses(draw: st.DrawFn) -> tuple[tuple[ObservationSpec, ...], list[list[np.ndarray]]]:
     """Observations, and what they are in some ticks: each stays or changes."""
     observations = draw(offered())
     ticks = [values_of(draw, observations)]
@@ -43,10 +42,10 @@ def courses(draw: st.DrawFn) -> tuple[tuple[Observation, ...], list[list[np.ndar
     return observations, ticks
 
 
-def filled(layout: Layout, values: list[np.ndarray]) -> bytes:
-    data, place = layout.slots.take()
-    for value, where in zip(values, layout.places, strict=True):
-        start = np.array([place + where.start])
+def filled(layout: ReplyLayout, values: list[np.ndarray]) -> bytes:
+    data, place = layout.buffers.acquire()
+    for value, where in zip(values, layout.fields, strict=True):
+        start = np.array([place + where.offset])
         row = np.ascontiguousarray(value).reshape(1, -1)
         if where.as_varints:
             write_varints(row.astype(np.int64), start, MEMORY)
@@ -55,7 +54,7 @@ def filled(layout: Layout, values: list[np.ndarray]) -> bytes:
     return data
 
 
-def check(message: trials_pb2.Observation, observations: tuple[Observation, ...], values: list[np.ndarray]) -> None:
+def check(message: trials_pb2.Observation, observations: tuple[ObservationSpec, ...], values: list[np.ndarray]) -> None:
     assert set(message.observations) == {one.name for one in observations}
     for one, value in zip(observations, values, strict=True):
         tensor = message.observations[one.name]
@@ -66,10 +65,10 @@ def check(message: trials_pb2.Observation, observations: tuple[Observation, ...]
 
 
 @given(courses())
-def test_a_filled_form_is_the_message(course: tuple[tuple[Observation, ...], list[list[np.ndarray]]]) -> None:
+def test_a_filled_form_is_the_message(course: tuple[tuple[ObservationSpec, ...], list[list[np.ndarray]]]) -> None:
     observations, ticks = course
     layout = observation_layout(observations)
-    assert layout.state_at is None
+    assert layout.state_offset is None
     for values in ticks:
         message = trials_pb2.Observation.FromString(filled(layout, values))
         check(message, observations, values)
@@ -78,11 +77,11 @@ def test_a_filled_form_is_the_message(course: tuple[tuple[Observation, ...], lis
 
 @given(courses(), st.data())
 def test_deltas_put_over_the_last_observation_give_the_next(
-    course: tuple[tuple[Observation, ...], list[list[np.ndarray]]], data: st.DataObject
+    course: tuple[tuple[ObservationSpec, ...], list[list[np.ndarray]]], data: st.DataObject
 ) -> None:
     """As the reader of a delta does it, in both ways: entry by entry, and by merging bytes."""
     observations, ticks = course
-    wanted = Wanted(observations, observation_layout(observations))
+    wanted = ObservationRequest(observations, observation_layout(observations))
     memory = Memory(wanted)
     held = trials_pb2.Observation()
     merged = trials_pb2.Observation()
@@ -110,8 +109,8 @@ def test_deltas_put_over_the_last_observation_give_the_next(
 
 
 def test_the_bytes_of_a_snapshot_are_those_that_were_painted() -> None:
-    one = Observation(1, "eye.rgb", "uint8", (2, 2, 3), 0, 255)
-    wanted = Wanted((one,), observation_layout((one,)))
+    one = ObservationSpec(1, "eye.rgb", "uint8", (2, 2, 3), 0, 255)
+    wanted = ObservationRequest((one,), observation_layout((one,)))
     snapshot = filled(wanted.layout, [np.arange(12, dtype=np.uint8).reshape(2, 2, 3)])
     assert Memory(wanted).see(snapshot, as_snapshot=False).content is snapshot
 
@@ -127,10 +126,10 @@ def test_what_is_the_same_is_there_once(seen: list[Seen]) -> None:
 
 def test_sharing_does_not_depend_on_what_the_memory_held_before() -> None:
     """Bytes that were asked for their hash would keep it, whatever is written into them later."""
-    one = Observation(1, "n", "uint8", (4,), 0, 255)
+    one = ObservationSpec(1, "n", "uint8", (4,), 0, 255)
     layout = observation_layout((one,))
     for numbers, places in (((1, 2), [0, 1]), ((3, 3), [0, 0]), ((3, 4), [0, 1])):
         seen = [Seen(filled(layout, [np.full(4, number, np.uint8)]), True) for number in numbers]
         assert share(seen)[1] == places
         del seen  # the next are written into the same memory
-    assert len(layout.slots) == 2
+    assert len(layout.buffers) == 2

@@ -63,7 +63,7 @@ async def test_start_gives_the_first_observation_set(served: Served) -> None:
     assert before_ns <= seen.timestamp <= time.time_ns()
     assert list(seen.actors_map) == [0, 0, 1]
     assert [one.snapshot for one in seen.observations] == [True, True]
-    direct = Direct(served.engine.easel.renderer, "maze", 3, agents=3)
+    direct = Direct(served.engine.renderer, "maze", 3, agents=3)
     direct.step()
     first, second, third = Watcher().see(seen)
     same(first, {"map.rgb": direct.draw("map.rgb", 0)[0]})
@@ -75,7 +75,7 @@ async def test_start_gives_the_first_observation_set(served: Served) -> None:
 @scenario
 async def test_update_gives_observations_feedback_and_the_end(served: Served) -> None:
     environment = config(actor_class("p", "position", "reward", deltas=True), family="maze", seed=3, max_steps=3)
-    direct = Direct(served.engine.easel.renderer, "maze", 3, agents=2, max_steps=3)
+    direct = Direct(served.engine.renderer, "maze", 3, agents=2, max_steps=3)
     direct.step()
     watcher = Watcher()
     watcher.see((await served.stub.Start(starting("t", [2], environment))).observation_set)

@@ -1,0 +1,344 @@
+"""The stages of a tick: simulate, write the scene, draw, fill the replies. Each handles all worlds at once.
+
+Worlds of one pool are simulated by one call. Steps with the same observation request form a group: one call of the
+family for each camera serves all of them. One call of the renderer draws all views of all groups, straight into the
+replies and shared memory. A family that raises an error fails the steps of its own worlds, and no others.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worldloom.kernels.tables import I64, OUTPUTS, ViewTable
+from worldloom.kernels.wire import write_rows, write_varints
+from worldloom.protos.errors import Internal
+from worldloom.render.arena import MEMORY
+from worldloom.render.renderer import Mark, Renderer
+from worldloom.render.scene import Scene
+from worldloom.server.engine.observations import ObservationField, ObservationRequest, ObservationSpec
+from worldloom.server.engine.shared_memory import Segment
+from worldloom.server.engine.timing import Counters
+from worldloom.server.engine.world import Agent, Boundary, Step, World
+from worldloom.server.logs import Log
+from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, RUNNING, Pool
+
+log = Log("engine")
+
+
+def simulate(worlds: Sequence[World]) -> list[Step]:
+    """Advance these worlds by one step; return the steps of their agents with the state that each reply reports."""
+    by_pool: dict[Pool, list[World]] = {}
+    for world in worlds:
+        by_pool.setdefault(world.pool, []).append(world)
+    done: list[Step] = []
+    for pool, its_worlds in by_pool.items():
+        try:
+            done += _advance(pool, its_worlds)
+        except Exception:  # families may come from other packages
+            log.error("family failed", family=pool.family.name, worlds=len(its_worlds))
+            _fail_worlds(pool, its_worlds)
+    return done
+
+
+def _advance(pool: Pool, worlds: list[World]) -> list[Step]:
+    new = [world.lanes for world in worlds if world.begins_episode]
+    if new:
+        pool.interrupt(np.concatenate(new))
+    lanes = np.concatenate([world.lanes for world in worlds])
+    has_begun = (pool.status[lanes] != RUNNING).tolist()
+    pool.step(lanes, _gather_actions(pool, worlds))
+    status = pool.status[lanes].tolist()
+    done: list[Step] = []
+    first = 0
+    for world in worlds:
+        for agent in world.agents.values():
+            done.append(_finish_step(agent, has_begun[first], RUNNING if world.is_vector else status[first]))
+        first += len(world.lanes)
+    return done
+
+
+def _gather_actions(pool: Pool, worlds: list[World]) -> dict[str, np.ndarray]:
+    """Return the actions of all lanes and agents, [lanes, agents, *shape]; absent agents get the idle action."""
+    gathered = {}
+    for spec in pool.family.actions:
+        parts = [
+            np.stack([_action_of(world, index, spec.name) for index in range(pool.family.agents)], axis=1)
+            if pool.family.agents > 1
+            else _action_of(world, 0, spec.name)[:, None]
+            for world in worlds
+        ]
+        gathered[spec.name] = np.concatenate(parts)
+    return gathered
+
+
+def _action_of(world: World, agent_index: int, name: str) -> np.ndarray:
+    agent = world.agents.get(agent_index)
+    action = None
+    if agent is not None and agent.step is not None and agent.is_running:
+        action = agent.step.actions.get(name)
+    return world.idle_actions[name] if action is None else action
+
+
+def _finish_step(agent: Agent, has_begun: bool, status: int) -> Step:
+    """Set the state of an agent whose world has advanced, and return its step."""
+    step, agent.step = agent.step, None
+    assert step is not None, "a world is ready when all its agents have stepped"
+    if not agent.is_running:
+        step.state, step.boundary = RUNNING, Boundary.FIRST
+    elif has_begun and not agent.world.is_vector:
+        # The episode ended in the very step that began this agent's sequence, whose reply had to report RUNNING.
+        step.state, step.boundary = INTERRUPTED, Boundary.LAST
+    else:
+        step.state, step.boundary = status, Boundary.NONE
+    agent.state = step.state
+    return step
+
+
+def _fail_worlds(pool: Pool, worlds: list[World]) -> None:
+    """Fail the steps of worlds whose family raised an error. Their next step begins a new episode."""
+    pool.interrupt(np.concatenate([world.lanes for world in worlds]))
+    for world in worlds:
+        for agent in world.agents.values():
+            step, agent.step = agent.step, None
+            agent.state = INTERRUPTED
+            if step is not None:
+                step.fail(
+                    Internal(
+                        f"family {pool.family.name!r} failed while it stepped {world.name}; the server's log has more. "
+                        "The next step begins a new episode"
+                    )
+                )
+
+
+@dataclass
+class StepGroup:
+    """Steps with the same observation request, their lanes, and what the family observed in these lanes."""
+
+    steps: list[Step]
+    request: ObservationRequest
+    lanes: I64
+    """Lanes of all steps in order, the same number for each step."""
+    replies: I64
+    """Address of each step's reply."""
+    views: list[ViewTable] = field(default_factory=list)
+    """For each camera a view of each lane."""
+    offsets: list[I64] = field(default_factory=list)
+    """Addresses that the frames of these views are drawn to."""
+    ring_indices: list[int] = field(default_factory=list)
+    """For each step the set of frames in its shared memory that is drawn into, if any is."""
+    observed: dict[str, np.ndarray] = field(default_factory=dict)
+    """The family's own observations, [lanes, *shape]."""
+
+    @property
+    def pool(self) -> Pool:
+        """The pool of the lanes."""
+        return self.steps[0].agent.world.pool
+
+
+def write_scene(steps: Iterable[Step], scene: Scene) -> list[StepGroup]:
+    """Group the steps, give each a reply buffer, and have the families write instances, lights and cameras."""
+    by_request: dict[ObservationRequest, list[Step]] = {}
+    for step in steps:
+        by_request.setdefault(step.request, []).append(step)
+    groups = [group for same in by_request.values() if (group := _prepare_group(same)) is not None]
+    _write_changed_lights(scene, {step.agent.world for group in groups if group.views for step in group.steps})
+    return groups
+
+
+def _prepare_group(steps: list[Step]) -> StepGroup | None:
+    """Return a group with its views and observations; None if the family failed, and with it the steps."""
+    worlds = [step.agent.world for step in steps]
+    lanes = worlds[0].lanes if len(worlds) == 1 else np.concatenate([world.lanes for world in worlds])
+    replies = np.empty(len(steps), np.int64)
+    for number, step in enumerate(steps):
+        step.reply, replies[number] = step.request.layout.buffers.acquire()
+    group = StepGroup(steps, steps[0].request, lanes, replies)
+    if group.request.is_shared:
+        group.ring_indices = [_segment_of(step).advance() for step in steps]
+    try:
+        _observe(group)
+        _add_views(group)
+    except Exception:  # families may come from other packages
+        family = group.pool.family.name
+        log.error("family failed", family=family, worlds=len(worlds))
+        _fail_steps(steps, f"family {family!r} failed while it observed its worlds; the server's log has more")
+        return None
+    return group
+
+
+def _observe(group: StepGroup) -> None:
+    pool, agent_index = group.pool, group.steps[0].agent.index
+    for name in group.request.family_names:
+        spec = next(spec for spec in pool.family.observations if spec.name == name)
+        value = pool.observe(group.lanes, name, agent_index)
+        if value.dtype != spec.dtype or value.shape != (len(group.lanes), *spec.shape):
+            raise ValueError(
+                f"observation {name!r} came as {value.dtype} {list(value.shape)}: expected {spec.dtype} "
+                f"{[len(group.lanes), *spec.shape]}, as its spec says"
+            )
+        group.observed[name] = value
+
+
+def _add_views(group: StepGroup) -> None:
+    agent = group.steps[0].agent
+    join = agent.specs.join_settings
+    for camera, bits in group.request.cameras:
+        views = group.pool.views(
+            group.lanes,
+            camera,
+            agent.index,
+            width=join.width,
+            height=join.height,
+            outputs=bits,
+            samples=join.samples,
+        )
+        _change_fields_of_view(views, camera, group.steps)
+        group.views.append(views)
+        group.offsets.append(_frame_offsets(group, camera))
+
+
+def _frame_offsets(group: StepGroup, camera: str) -> I64:
+    """Return the addresses of a camera's frames, [views, outputs]: in each reply those of its lanes in order."""
+    lanes_each = len(group.lanes) // len(group.steps)
+    offsets = np.full((len(group.steps), lanes_each, len(OUTPUTS)), -1, np.int64)
+    fields = zip(group.request.observations, group.request.layout.fields, strict=True)
+    # A frame that is asked for in the reply and in shared memory is drawn into the latter; see _copy_if_shared.
+    for spec, in_reply in sorted(fields, key=lambda pair: pair[0].shared_frame is not None):
+        if spec.camera == camera:
+            if spec.shared_frame is None:
+                starts, size_bytes = group.replies + in_reply.offset, spec.data_bytes
+            else:
+                starts = _shared_addresses(group, spec.shared_frame)
+                size_bytes = group.steps[0].agent.specs.shared_bytes[spec.shared_frame]
+            lane_bytes = size_bytes // lanes_each
+            offsets[:, :, spec.output] = starts[:, None] + lane_bytes * np.arange(lanes_each)
+    return offsets.reshape(-1, len(OUTPUTS))
+
+
+def _change_fields_of_view(views: ViewTable, camera: str, steps: list[Step]) -> None:
+    """Apply the fields of view that agents have set by properties."""
+    first = 0
+    for step in steps:
+        count = len(step.agent.world.lanes)
+        half_height = step.agent.half_heights.get(camera)
+        if half_height is not None:
+            views.half_height[first : first + count] = half_height
+        first += count
+
+
+def _write_changed_lights(scene: Scene, worlds: set[World]) -> None:
+    """Write the lights that agents have set by properties over those of the family."""
+    for world in worlds:
+        for column, value in world.lighting.items():
+            getattr(scene.lanes, column)[world.pool.scene_lane[world.lanes]] = value
+
+
+def draw(groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, mark: Mark) -> list[StepGroup]:
+    """Draw the frames that were asked for; return the groups that could be drawn. The steps of the others fail."""
+    try:
+        _draw_together(groups, renderer, scene, counters, mark)
+    except Exception:
+        log.error("drawing failed", groups=len(groups))
+        drawn = []
+        for group in groups:
+            try:
+                _draw_together([group], renderer, scene, counters, mark)
+                drawn.append(group)
+            except Exception as error:
+                _fail_steps(group.steps, f"frames of family {group.pool.family.name!r} cannot be drawn: {error}")
+        return drawn
+    return groups
+
+
+def _draw_together(groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, mark: Mark) -> None:
+    tables = [views for group in groups for views in group.views]
+    if not tables:
+        return
+    views, offsets = tables[0], next(each for group in groups for each in group.offsets)
+    if len(tables) > 1:
+        views = ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
+        offsets = np.concatenate([each for group in groups for each in group.offsets])
+    renderer.draw(scene, views, MEMORY, offsets, mark)
+    counters.draws += 1
+    counters.views += len(views.lane)
+    for bit, output in enumerate(OUTPUTS):
+        counters.frames[output] += int(np.count_nonzero(views.outputs & (1 << bit)))
+
+
+def fill_replies(groups: list[StepGroup]) -> None:
+    """Write states and all observations but frames into the replies."""
+    for group in groups:
+        layout = group.request.layout
+        if layout.state_offset is not None:
+            states = np.array([[step.state] for step in group.steps], np.uint8)
+            write_rows(states, group.replies + layout.state_offset, MEMORY)
+        for spec, in_reply in zip(group.request.observations, layout.fields, strict=True):
+            if spec.is_frame:
+                _copy_if_shared(group, spec, in_reply)
+            else:
+                rows = _rows(group, spec)
+                starts = group.replies + in_reply.offset
+                if in_reply.as_varints:
+                    write_varints(rows.astype(np.int64), starts, MEMORY)
+                else:
+                    write_rows(np.ascontiguousarray(rows).view(np.uint8), starts, MEMORY)
+
+
+def _rows(group: StepGroup, spec: ObservationSpec) -> np.ndarray:
+    """Return the values of an observation, a row for each step."""
+    pool, lanes = group.pool, group.lanes
+    if spec.shared_frame is not None:
+        return _shared_locations(group, spec.shared_frame)
+    if spec.name in group.observed:
+        return group.observed[spec.name].reshape(len(group.steps), -1)
+    if spec.name == "reward":
+        values, first, last = pool.reward[lanes, group.steps[0].agent.index], 0.0, 0.0
+    elif spec.name == "discount":
+        values, first, last = pool.discount[lanes], 1.0, 1.0
+    else:
+        values, first, last = pool.step_type[lanes], FIRST, LAST
+    rows: np.ndarray = values.reshape(len(group.steps), -1)
+    for row, step in zip(rows, group.steps, strict=True):
+        if step.boundary is not Boundary.NONE:
+            row[:] = first if step.boundary is Boundary.FIRST else last
+    return rows
+
+
+def _shared_locations(group: StepGroup, frame: str) -> np.ndarray:
+    """Return ring index, byte offset and size of each lane's frame in shared memory, a row for each step."""
+    lanes_each = len(group.lanes) // len(group.steps)
+    lane_bytes = group.steps[0].agent.specs.shared_bytes[frame] // lanes_each
+    rows = np.empty((len(group.steps), lanes_each, 3), np.int64)
+    rows[:, :, 0] = np.array(group.ring_indices)[:, None]
+    first = np.array([_segment_of(s).offset(frame, k) for s, k in zip(group.steps, group.ring_indices, strict=True)])
+    rows[:, :, 1] = first[:, None] + lane_bytes * np.arange(lanes_each)
+    rows[:, :, 2] = lane_bytes
+    return rows.reshape(len(group.steps), -1)
+
+
+def _copy_if_shared(group: StepGroup, spec: ObservationSpec, in_reply: ObservationField) -> None:
+    """Copy a frame that is asked for in the reply and in shared memory: it was drawn into the latter only."""
+    if any(other.shared_frame == spec.name for other in group.request.observations):
+        for reply, shared in zip(group.replies, _shared_addresses(group, spec.name), strict=True):
+            start = reply + in_reply.offset
+            MEMORY[start : start + spec.data_bytes] = MEMORY[shared : shared + spec.data_bytes]
+
+
+def _shared_addresses(group: StepGroup, frame: str) -> I64:
+    """Return the address of a frame in shared memory, for each step."""
+    pairs = zip(group.steps, group.ring_indices, strict=True)
+    return np.array([_segment_of(step).address(frame, ring_index) for step, ring_index in pairs], np.int64)
+
+
+def _segment_of(step: Step) -> Segment:
+    segment = step.agent.segment
+    assert segment is not None, "an agent with @shm observations has a segment"
+    return segment
+
+
+def _fail_steps(steps: Iterable[Step], text: str) -> None:
+    """Fail steps because of a bug. The agents' next steps begin new sequences."""
+    for step in steps:
+        step.agent.state = INTERRUPTED
+        step.fail(Internal(text))
