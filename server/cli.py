@@ -1,4 +1,4 @@
-"""The command line: `worldloom COMMAND`. Each command is a module that is imported only when it is asked for.
+"""The command line: `worldloom COMMAND`. Each command is a module that is imported only when it is used.
 
 A command module has `add_arguments(parser)` and `run(args)`, which returns the exit code. A list of words at the end of
 a command line is called `more_words`. Exit codes: 0 all is well, 1 it failed, 2 the command line was wrong, 130
@@ -19,7 +19,7 @@ EXIT_OK, EXIT_FAILURE, EXIT_INTERRUPTED = 0, 1, 130
 
 
 class Command(NamedTuple):
-    """One line of the table below."""
+    """An entry of COMMANDS."""
 
     module: str
     summary: str
@@ -28,32 +28,37 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("worldloom.server.commands.serve", "serve worlds to dm_env_rpc clients"),
     "worlds": Command("worldloom.server.commands.worlds", "list the families of worlds"),
-    "describe": Command("worldloom.server.commands.describe", "say all about a family of worlds"),
-    "demo": Command(
-        "worldloom.demo.command", "run a server and clients of every family, measure them, and save pictures"
+    "describe": Command(
+        "worldloom.server.commands.describe", "describe a family of worlds: settings, actions, observations, cameras"
     ),
-    "profile": Command("worldloom.profiler.command", "measure what pixels cost here, or what a running server does"),
+    "demo": Command(
+        "worldloom.demo.command", "run a server and clients of every family, measure them, and save images"
+    ),
+    "profile": Command(
+        "worldloom.profiler.command", "measure what rendering costs on this machine, or attach to a running server"
+    ),
     "doctor": Command(
-        "worldloom.server.commands.doctor", "say which renderer this machine gets, why, and what to install"
+        "worldloom.server.commands.doctor",
+        "show graphics devices, the renderer that is chosen and why, and what to install",
     ),
 }
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Says the defaults of options that have one."""
+    """A help formatter that shows defaults of options that have one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         return action.help if action.default in (None, False) else super()._get_help_string(action)
 
 
 class CommandModule(Protocol):
-    """What a module named in the table has to offer."""
+    """The interface of a command module."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's options."""
+        """Add the options of the command."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; the exit code comes back."""
+        """Run the command; return the exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,13 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _plain_warnings():
             return _run(argv)
-    except KeyboardInterrupt:  # wherever it comes: loading a command takes a second too
+    except KeyboardInterrupt:  # at any time: importing a command takes a second too
         return EXIT_INTERRUPTED
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Warnings as one line for people, without the line of code that they came from."""
+    """Print warnings as one line, without the source line that they came from."""
     before = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"worldloom: {_one_line(message)}\n"
     try:
@@ -85,9 +90,9 @@ def _run(argv: Sequence[str] | None) -> int:
         return EXIT_OK
     try:
         code = _load(args.command).run(args)
-        sys.stdout.flush()  # a closed pipe shows here, where it can be answered
+        sys.stdout.flush()  # raises BrokenPipeError here, where it can be handled
     except BrokenPipeError:
-        # The reader has gone (`| head`): nothing to tell, and nothing for the interpreter to flush at its end.
+        # The reader has gone (`| head`): leave nothing for the interpreter to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except (ValueError, OSError, RuntimeError) as error:
@@ -99,12 +104,15 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _make_parser(chosen: str | None) -> argparse.ArgumentParser:
-    """The whole command line; of the commands only the chosen one is loaded, so that --help answers at once."""
+    """Return the parser; only the chosen command is imported, so that --help is quick."""
     parser = argparse.ArgumentParser(prog="worldloom", description="Pixel observations of many worlds at once.")
     parser.add_argument("--version", action="version", version=f"worldloom {importlib.metadata.version('worldloom')}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
     subparsers = parser.add_subparsers(
-        dest="command", metavar="COMMAND", title="commands", description="`worldloom COMMAND --help` says more of each."
+        dest="command",
+        metavar="COMMAND",
+        title="commands",
+        description="`worldloom COMMAND --help` shows the options of a command.",
     )
     for name, command in COMMANDS.items():
         subparser = subparsers.add_parser(
@@ -119,7 +127,7 @@ def _make_parser(chosen: str | None) -> argparse.ArgumentParser:
 
 
 def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """As the parser does; words of a command's list may also stand after options, which argparse has trouble with."""
+    """Parse the command line; words of a list may also follow options, which argparse does not support."""
     args, left = parser.parse_known_args(words)
     more_words: list[str] | None = getattr(args, "more_words", None)
     if left and (more_words is None or any(word.startswith("-") for word in left)):

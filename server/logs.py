@@ -1,4 +1,4 @@
-"""Logs on stderr: an event in a word or two, then names and values, as text for people or JSON for programs.
+"""Logs on stderr: an event of a word or two, then names and values, as text or as JSON.
 
     log = Log("engine")
     log.info("joined", stream="s3", world="maze-9f2c", agent=0)
@@ -6,8 +6,8 @@
     2026-05-04T10:11:12.345Z INFO joined stream=s3 world=maze-9f2c agent=0
     {"time": "2026-05-04T10:11:12.345Z", "level": "INFO", "event": "joined", "stream": "s3", …}
 
-Built on the standard library's logging, so that whoever has the engine in their own process sees and steers its events
-in their usual way. One event is one line, whatever its values hold; only a traceback takes more, in text.
+Built on the standard library's logging, so that programs with the engine in their own process can handle its events as
+usual. One event is one line, whatever its values contain; only a traceback takes more, in text.
 """
 
 import json
@@ -22,11 +22,11 @@ LogFormat = Literal["text", "json"]
 
 _ROOT = "worldloom"
 _PLAIN = re.compile(r"[\w.,:;/@+*<>()\[\]-]+", re.ASCII)
-"""What needs no quotes to be one word of a line."""
+"""Values that need no quotes to be one word of a line."""
 
 
 class Event:
-    """What a log record holds as its message; as text it is `event name=value …`."""
+    """The message of a log record: `event name=value …` as text."""
 
     __slots__ = ("fields", "name")
 
@@ -39,25 +39,25 @@ class Event:
 
 
 class Log:
-    """Where a part of the server tells what happens. An event that nobody wants to see costs next to nothing."""
+    """The logger of one part of the server. Events below the log level cost next to nothing."""
 
     def __init__(self, part: str) -> None:
         self._logger = logging.getLogger(f"{_ROOT}.{part}")
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """Something for whoever looks for a bug."""
+        """Log a detail for debugging."""
         self._write(logging.DEBUG, event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
-        """Something that happens in the ordinary course."""
+        """Log an ordinary event."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Something that somebody should look at some day."""
+        """Log a problem that does not stop the server."""
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        """Something that went wrong. Within an `except` its traceback comes along."""
+        """Log an error; within an `except`, with its traceback."""
         self._write(logging.ERROR, event, fields, with_traceback=sys.exc_info()[0] is not None)
 
     def _write(self, level: int, event: str, fields: dict[str, object], with_traceback: bool = False) -> None:
@@ -66,7 +66,7 @@ class Log:
 
 
 def set_up_logs(level: LogLevel, log_format: LogFormat, out: TextIO | None = None) -> None:
-    """Write this process's logs to stderr: our own from that level on, warnings and worse of everyone else."""
+    """Write logs to stderr: worldloom's from this level on, warnings and errors of other libraries."""
     handler = logging.StreamHandler(out)
     handler.setFormatter(_Json() if log_format == "json" else _Text())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -74,7 +74,7 @@ def set_up_logs(level: LogLevel, log_format: LogFormat, out: TextIO | None = Non
 
 
 class _Text(logging.Formatter):
-    """`time LEVEL event name=value …`, and a traceback below where there is one."""
+    """Formatter of text lines: `time LEVEL event name=value …`, with a traceback below if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.msg if isinstance(record.msg, Event) else Event(*_of_others(record))
@@ -83,7 +83,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One object a line."""
+    """Formatter of JSON, one object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.msg if isinstance(record.msg, Event) else Event(*_of_others(record))
@@ -93,7 +93,7 @@ class _Json(logging.Formatter):
 
 
 def _of_others(record: logging.LogRecord) -> tuple[str, dict[str, object]]:
-    """The event and fields of a record that another library made."""
+    """Return the event and fields of a record of another library."""
     return "message", {"logger": record.name, "text": record.getMessage()}
 
 

@@ -1,7 +1,7 @@
-"""Options from a dataclass: its fields make the command line and the keys of the TOML file, so that there is one table.
+"""Options derived from a dataclass: its fields define the command line and the keys of the TOML file.
 
-A field's type says what it takes, its default what it is otherwise, the text below it what it is for. A field that is
-itself such a dataclass stands for its fields. `max_worlds` is the flag `--max-worlds` and the key `max-worlds`.
+A field has a type, a default and a docstring, which becomes the help. A field that is itself such a dataclass is
+replaced by its fields. The field `max_worlds` is the option `--max-worlds` and the key `max-worlds`.
 """
 
 import argparse
@@ -23,32 +23,32 @@ _METAVARS = {str: "TEXT", int: "N", float: "S", Path: "FILE", bool: ""}
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be; the text names the flag or key, what was expected and what came."""
+    """An invalid configuration. The text names the option or key, what was expected and what was given."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One flag, and key of the file."""
+    """One option of the command line, and key of the TOML file."""
 
     field: str
     kind: type
-    """Of a value, or of each where it may be given again: str, int, float, bool or Path."""
+    """Type of the value, or of each value of an option that may be given again: str, int, float, bool or Path."""
     default: Any
     text: str
     minimum: int
     choices: tuple[str, ...]
     is_repeatable: bool
     metavar: str
-    """What the command line's help shows in a value's place."""
+    """Placeholder of the value in the help."""
 
     @property
     def name(self) -> str:
-        """As it is written in the file; the flag has two dashes in front."""
+        """Key in the file; the option of the command line has two dashes in front."""
         return self.field.replace("_", "-")
 
     @property
     def expected(self) -> str:
-        """What it takes, in words."""
+        """Description of the values that are accepted."""
         if self.choices:
             one = f"one of {', '.join(self.choices)}"
         elif self.kind is int:
@@ -59,7 +59,7 @@ class Option:
         return f"a list, each {one}" if self.is_repeatable else one
 
     def take(self, given: object, called: str) -> Any:
-        """The given value in this option's type, or ConfigError that says what it is called."""
+        """Return the given value converted to this option's type, or raise ConfigError that names it."""
         if self.is_repeatable:
             if not isinstance(given, list | tuple) or (not given and self.default):
                 raise self._refusal(given, called)
@@ -67,9 +67,9 @@ class Option:
         return given if given is None and self.default is None else self._take_one(given, given, called)
 
     def read(self, text: str) -> Any:
-        """The value that a word of the command line stands for."""
+        """Return the value of a command-line argument."""
         value: object = text
-        with contextlib.suppress(ValueError):  # no number: refused as the text that it is
+        with contextlib.suppress(ValueError):  # not a number: the error then quotes the text
             value = self.kind(text)
         return self._take_one(value, text, f"--{self.name}")
 
@@ -77,7 +77,7 @@ class Option:
         if self.kind is float and type(value) is int:
             value = float(value)
         if self.kind is Path and isinstance(value, str | Path):
-            value = Path(value) if str(value) else None  # Path("") would be this folder
+            value = Path(value) if str(value) else None  # Path("") would be the current directory
         fits = isinstance(value, self.kind) and (self.kind is bool or not isinstance(value, bool))
         if fits and self.choices:
             fits = value in self.choices
@@ -95,7 +95,7 @@ class Option:
 
 
 def options_of(config: type) -> tuple[Option, ...]:
-    """Every option of a dataclass, in order."""
+    """Return the options of a dataclass, in order."""
     return tuple(_options(config))
 
 
@@ -127,7 +127,7 @@ def _options(config: type) -> Iterator[Option]:
 
 
 def _texts(config: type) -> dict[str, str]:
-    """The text below each field. Python does not keep these, so they are read from the source."""
+    """Return the docstring below each field. Python discards these, so they are read from the source."""
     body = ast.parse(inspect.getsource(config)).body[0]
     assert isinstance(body, ast.ClassDef)
     texts = {}
@@ -139,7 +139,7 @@ def _texts(config: type) -> dict[str, str]:
 
 
 def add_flags(parser: argparse.ArgumentParser, options: tuple[Option, ...]) -> None:
-    """Declare the flags. Those that are not given leave nothing in the namespace: the file may say something else."""
+    """Add the options to a parser. Those that are not given are absent from the namespace, so that the file applies."""
     for option in options:
         parser.add_argument(
             f"--{option.name}", dest=option.field, default=argparse.SUPPRESS, help=_help(option), **_how_to_read(option)
@@ -166,7 +166,7 @@ def _help(option: Option) -> str:
 
 
 def read_file(path: Path, options: tuple[Option, ...]) -> dict[str, Any]:
-    """What a TOML file gives, by field."""
+    """Return the values in a TOML file, by field."""
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -186,7 +186,7 @@ def _take_all(given: Mapping[str, object], options: tuple[Option, ...], path: Pa
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str | None:
-    """The known name that was most likely meant."""
+    """Return the known name that is most similar, as a hint."""
     return next(
         iter(difflib.get_close_matches(name.removeprefix("--").replace("_", "-"), known, n=1, cutoff=0.5)), None
     )

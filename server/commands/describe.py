@@ -1,4 +1,4 @@
-"""`worldloom describe FAMILY`: its settings, actions, observations, cameras and labels."""
+"""`worldloom describe FAMILY`: print settings, actions, observations, cameras and labels of a family."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from worldloom.worlds.settings import read_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `worldloom describe`."""
+    """Add the options of `worldloom describe`."""
     parser.add_argument("name", metavar="FAMILY", help="its name, as `worldloom worlds` lists them")
     parser.add_argument("more_words", nargs="*", metavar="NAME=VALUE", help="settings to describe it with")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(of: Description, width: int) -> Iterator[str]:
-    """The description as text for people."""
+    """Return the description as lines of text."""
     yield of["family"]
     yield from wrapped(of["text"], width, "  ")
     yield from _section("Settings: type, default, range", [_setting(one) for one in of["settings"]], width)

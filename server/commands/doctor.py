@@ -1,4 +1,4 @@
-"""`worldloom doctor`: what this machine has for drawing, which renderer is taken and why, and what to install."""
+"""`worldloom doctor`: print graphics devices, the renderer that is chosen and why, and what to install."""
 
 import argparse
 import importlib
@@ -24,7 +24,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that is shown."""
+    """All results of the examination."""
 
     python: str
     versions: dict[str, str | None]
@@ -33,44 +33,44 @@ class Findings:
     cache_bytes: int
     devices: list[Device]
     choice: Choice
-    """What `auto` takes."""
+    """Renderer that `auto` chooses."""
     cpu_problem: str | None
     missing: list[str]
 
     @property
     def usable_devices(self) -> list[int]:
-        """Those the gl renderer can draw on."""
+        """Devices that the gl renderer can use."""
         return [device.index for device in self.devices if not device.problem]
 
     @property
     def can_draw(self) -> bool:
-        """Whether there is any renderer, chosen by itself or not."""
+        """Some renderer works, chosen automatically or not."""
         return self.cpu_problem is None or bool(self.usable_devices)
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the results as plain data for JSON."""
         install = INSTALL_COMMAND if self.missing else None
         return {**asdict(self), "can_draw": self.can_draw, "install": install}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `worldloom doctor`."""
+    """Add the options of `worldloom doctor`."""
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--device", type=int, metavar="N", help="look at this graphics device only")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and print what was found: 0 if something can draw here, 1 if not."""
+    """Examine this machine and print the results; return 0 if some renderer works, 1 if not."""
     findings = examine(args.device)
     print(json.dumps(findings.as_dict(), indent=2) if args.json else describe(findings))
     return 0 if findings.can_draw else 1
 
 
 def examine(device: int | None = None) -> Findings:
-    """Ask the machine. Every driver is tried in a process of its own, which takes a second or so each."""
+    """Examine this machine. Every driver is tried in a process of its own, which takes about a second each."""
     found = list_devices()
     if device is not None:
-        choose("gl", device, found)  # says so if there is no such device
+        choose("gl", device, found)  # raises an error if there is no such device
         found = [one for one in found if one.index == device]
     devices = [probe(one) for one in found]
     return Findings(
@@ -87,7 +87,7 @@ def examine(device: int | None = None) -> Findings:
 
 
 def describe(findings: Findings) -> str:
-    """The findings as text for people."""
+    """Return the results as lines of text."""
     packages = [("python", findings.python, "")]
     packages += [(name, findings.versions[name] or "not installed", why) for name, why in _PACKAGES.items()]
     cache = f"{findings.cache_folder} ({findings.cache_bytes / 1e6:.1f} MB)"
@@ -136,7 +136,7 @@ def _renderer_lines(findings: Findings) -> list[str]:
 
 
 def _aligned(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Rows of name, value and remark in columns; a remark follows its value where that one is long."""
+    """Align rows of name, value and remark in columns; a remark follows its value directly where that is long."""
     rows = list(rows)
     names = max(len(name) for name, _, _ in rows)
     values = max((len(value) for _, value, remark in rows if remark), default=0)
@@ -153,6 +153,6 @@ def _version(package: str) -> str | None:
 def _cpu_problem() -> str | None:
     try:
         importlib.import_module("worldloom.render.cpu")
-    except Exception as error:  # whatever keeps it from loading is the answer
+    except Exception as error:  # any error while loading is the result
         return f"{type(error).__name__}: {error}"
     return None

@@ -1,7 +1,4 @@
-"""The options `--family MODULE:CLASS` and `--model-dir DIRECTORY`, for every command that has to do with families.
-
-Text in columns for a terminal.
-"""
+"""Parts that commands about families share: `--family` and `--model-dir`, and text in columns."""
 
 import argparse
 import os
@@ -15,13 +12,13 @@ from worldloom.worlds.registry import add_family
 
 
 def add_family_options(parser: argparse.ArgumentParser) -> None:
-    """Declare them."""
+    """Add `--family MODULE:CLASS` and `--model-dir DIRECTORY`."""
     parser.add_argument(
         "--family",
         action="append",
         dest="families",
         metavar="MODULE:CLASS",
-        help="a family of your own to add, from a module that is installed or in this folder; may be given again",
+        help="a family to add, from an installed module or one in the current directory; may be given again",
     )
     parser.add_argument(
         "--model-dir",
@@ -30,14 +27,14 @@ def add_family_options(parser: argparse.ArgumentParser) -> None:
         dest="model_dirs",
         metavar="DIRECTORY",
         type=Path,
-        help="a directory that models of the family mujoco may come from; may be given again",
+        help="a directory that models of the family mujoco may be read from; may be given again",
     )
 
 
 def add_families(places: Sequence[str] | None, model_dirs: Sequence[Path]) -> None:
-    """Take in the families that were given, and allow their models."""
+    """Register the given families, and allow the model directories."""
     if places and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does; a command's own search path lacks it
+        sys.path.insert(0, os.getcwd())  # as `python -m` does; console scripts do not
     for place in places or ():
         add_family(place)
     if model_dirs:
@@ -50,25 +47,25 @@ def add_families(places: Sequence[str] | None, model_dirs: Sequence[Path]) -> No
 
 _GAP = "  "
 _LEAST_TEXT = 30
-"""A last column narrower than this is put on lines of its own."""
+"""Width below which the last column is put on lines of its own."""
 _WIDEST = 120
-"""Longer lines are hard to read, however wide the window."""
+"""Maximum length of lines, however wide the terminal is."""
 
 
 def terminal_width() -> int:
-    """Columns to write in."""
+    """Return the width to write in."""
     return min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """A text in lines, all indented."""
+    """Wrap a text into indented lines."""
     return textwrap.wrap(
         text, max(width, len(indent) + 20), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )
 
 
 def in_columns(rows: Sequence[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
-    """Rows of cells, aligned; the last cell of each is a text that is broken into as many lines as it takes.
+    """Align rows of cells in columns; the last cell of each row is wrapped.
 
     Columns that are empty throughout are left out. Where there is no room beside the others, texts go below them.
     """

@@ -1,4 +1,4 @@
-"""`worldloom serve`: worlds for any dm_env_rpc client, until SIGTERM or SIGINT."""
+"""`worldloom serve`: serve worlds to dm_env_rpc clients until SIGTERM or SIGINT."""
 
 import argparse
 
@@ -7,15 +7,15 @@ from worldloom.server.config import add_config_flags, read_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `worldloom serve`."""
+    """Add the options of `worldloom serve`."""
     add_config_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve."""
+    """Serve until a signal; return the exit code."""
     config = read_config(args)
     add_families(config.family, config.model_dir)
-    # Imported here: gRPC takes a while to load, and a wrong option is told at once.
+    # Imported here: gRPC takes a while to load, and errors in options should appear at once.
     from worldloom.server.run import serve
 
     serve(config)

@@ -1,4 +1,4 @@
-"""`worldloom worlds`: which families of worlds there are."""
+"""`worldloom worlds`: list the families of worlds."""
 
 import argparse
 import json
@@ -8,13 +8,13 @@ from worldloom.worlds.registry import FamilyError, find_family, known_families
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `worldloom worlds`."""
+    """Add the options of `worldloom worlds`."""
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
     add_family_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list. A family that cannot be loaded is in it, with the reason."""
+    """Print the list. A family that cannot be loaded is listed with the reason."""
     add_families(args.families, args.model_dirs)
     found = [_entry(name) for name in known_families()]
     if args.json:
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [(one["family"] or "", one["text"] or f"cannot be used: {one['problem']}") for one in found]
     print("\n".join(in_columns(rows, terminal_width(), indent="")) or "There are no families.")
     if found:
-        print("\n`worldloom describe FAMILY` says more of each.")
+        print("\n`worldloom describe FAMILY` describes one of them.")
     return 0
 
 

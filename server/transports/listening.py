@@ -1,4 +1,4 @@
-"""Listening on addresses. One that cannot be had is refused in one line, and nobody's address is taken from them."""
+"""Listening on addresses. An address that is in use is an error of one line; a socket in use is never replaced."""
 
 import contextlib
 import errno
@@ -16,13 +16,13 @@ _PROBE_TIMEOUT_S = 2.0
 
 
 class ListenError(OSError):
-    """An address that cannot be listened on; the text says why."""
+    """An address that cannot be listened on. The text says why."""
 
 
 def check_free(address: Address) -> None:
-    """Raise ListenError if an address is taken or cannot be had. Stale socket files are removed.
+    """Raise ListenError if an address is in use or not available. Stale socket files are removed.
 
-    gRPC itself replaces the socket of a live server without a word, and does not say why it cannot bind a port.
+    gRPC itself silently replaces the socket file of a running server, and does not say why it cannot bind a port.
     """
     if isinstance(address, UnixAddress):
         _check_path(address)
@@ -37,7 +37,7 @@ def listen(
     credentials: grpc.ServerCredentials | None,
     at_the_end: contextlib.ExitStack,
 ) -> Address:
-    """Have a gRPC server listen there once it starts; TLS is for TCP. The address with its true port comes back."""
+    """Add an address to a gRPC server, TCP with TLS if given; return it with its actual port."""
     check_free(address)
     if isinstance(address, UnixAddress):
         _add(server, address, f"unix:{urllib.parse.quote(os.fsencode(address.path))}", None)
@@ -45,7 +45,7 @@ def listen(
         return address
     port = address.port
     for _, number in _resolve(address):
-        # Each number by itself: of a name with several, gRPC would be content with any one.
+        # Each numeric address separately: of a name with several, gRPC would accept any one.
         port = _add(server, address, str(TcpAddress(number, port)), credentials)
     return TcpAddress(address.host, port)
 
@@ -53,28 +53,28 @@ def listen(
 def _add(server: grpc.aio.Server, address: Address, target: str, credentials: grpc.ServerCredentials | None) -> int:
     try:
         port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
-    except RuntimeError:  # gRPC names no reason; whatever could be foreseen has been checked
+    except RuntimeError:  # gRPC gives no reason; all that can be foreseen was checked
         raise ListenError(f"cannot listen on {address}: gRPC refuses it; someone else may just have taken it") from None
     assert isinstance(port, int)
     return port
 
 
 def _resolve(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
-    """Every address in numbers that a host stands for, and of which kind it is."""
+    """Return the numeric addresses of a host, with their families."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ListenError(f"cannot listen on {address}: no address for host {address.host!r} ({error})") from None
     numbers: list[tuple[socket.AddressFamily, str]]
     numbers = list(dict.fromkeys((family, str(place[0])) for family, _, _, _, place in found))
-    if address.host.lower() == "localhost":  # trusted to stay on this machine, so it has to
+    if address.host.lower() == "localhost":  # trusted to stay on this machine, so it must
         numbers = [(family, number) for family, number in numbers if is_loopback(number)]
         numbers = [one for one in numbers if _is_there(*one)] or [(socket.AF_INET, "127.0.0.1")]
     return numbers
 
 
 def _is_there(family: socket.AddressFamily, number: str) -> bool:
-    """Whether this machine has that address: many name ::1 as localhost and go without IPv6."""
+    """Return whether this machine has the address: many resolve localhost to ::1 without having IPv6."""
     try:
         with socket.socket(family) as probe:
             probe.bind((number, 0))
@@ -86,7 +86,7 @@ def _is_there(family: socket.AddressFamily, number: str) -> bool:
 def _check_port(address: TcpAddress, family: socket.AddressFamily, number: str) -> None:
     try:
         with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: old connections do not count
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: closed connections do not count
             probe.bind((number, address.port))
             probe.listen()
     except OSError as error:
@@ -118,7 +118,7 @@ def _is_socket(path: Path) -> bool:
 
 
 def _remove_if_dead(path: Path) -> bool:
-    """Remove a socket that nobody listens on; whether it is gone."""
+    """Remove a socket file without a listener; return whether it is gone."""
     try:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(_PROBE_TIMEOUT_S)
@@ -129,7 +129,7 @@ def _remove_if_dead(path: Path) -> bool:
         path.unlink(missing_ok=True)
         return True
     except OSError:
-        return False  # its queue is full, or it is not for us: someone is there
+        return False  # its queue is full, or access is denied: it has a listener
     return False
 
 
@@ -142,6 +142,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _remove(path: Path, identity: tuple[int, int] | None) -> None:
-    """Remove our socket, unless it is gone or someone else's by now."""
+    """Remove the socket file of this server, unless it is gone or belongs to another by now."""
     if identity is not None and _identity(path) == identity:
         path.unlink(missing_ok=True)

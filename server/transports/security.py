@@ -1,6 +1,7 @@
-"""TLS from PEM files. What gRPC would only stumble over at each handshake is refused when the server starts.
+"""TLS from PEM files, and the token that clients must send as the metadata `authorization: Bearer TOKEN`.
 
-A token that clients have to show, as the metadata `authorization: Bearer TOKEN`. Health checks go without.
+Errors in the files, which gRPC would only meet at each handshake, are raised when the server starts. Health checks need
+no token.
 """
 
 import hmac
@@ -16,7 +17,7 @@ from worldloom.server.options import ConfigError
 
 
 def read_credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
-    """What gRPC needs to speak TLS; with a client CA, only to clients that show a certificate signed with it."""
+    """Return gRPC credentials for TLS; with a client CA, only clients with a certificate signed by it are accepted."""
     if cert is None or key is None:
         return None
     cert_pem = _read("--tls-cert", cert, "a certificate", "CERTIFICATE")
@@ -49,18 +50,18 @@ def _try_out(flag: str, path: Path, expected: str, load: Callable[[ssl.SSLContex
 
 
 def _no_password() -> str:
-    raise ValueError("it has a password")  # else OpenSSL would ask for it on the terminal
+    raise ValueError("it has a password")  # otherwise OpenSSL would ask for it on the terminal
 
 
 log = Log("tokens")
 
 _OPEN_TO_ALL = "/grpc.health.v1.Health/"
-"""Who watches whether a server is up seldom has its token, and learns nothing else."""
+"""Health checks seldom have the token, and learn nothing else."""
 _EXPECTED = "expected the metadata `authorization: Bearer TOKEN` with the token that the server was started with"
 
 
 def read_token(path: Path | None) -> str | None:
-    """The token in a file, if there is one; space around it does not count."""
+    """Return the token in a file, without surrounding whitespace; None without a file."""
     if path is None:
         return None
     try:
@@ -69,7 +70,7 @@ def read_token(path: Path | None) -> str | None:
         raise ConfigError(f"--token-file {path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         token = "\0"
-    # What went wrong is told without the token: errors end up in logs.
+    # Errors must not contain the token: they end up in logs.
     if not token:
         raise ConfigError(f"--token-file {path} is empty: expected a token in it")
     if not (token.isascii() and token.isprintable()) or " " in token:
@@ -78,17 +79,17 @@ def read_token(path: Path | None) -> str | None:
 
 
 class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio has no types
-    """Lets calls through that show the token."""
+    """An interceptor that accepts only calls with the token."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        self._refuse = grpc.stream_stream_rpc_method_handler(_refuse)  # answers calls of every kind
+        self._reject = grpc.stream_stream_rpc_method_handler(_reject)  # answers calls of every kind
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
-        """The handler of a call, or one that refuses it."""
+        """Return the handler of a call, or one that rejects it."""
         if call.method.startswith(_OPEN_TO_ALL) or self._is_shown(call.invocation_metadata):
             return await continuation(call)
-        return self._refuse
+        return self._reject
 
     def _is_shown(self, metadata: Any) -> bool:
         shown = [value for key, value in metadata if key == "authorization"]
@@ -98,7 +99,7 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio 
         return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token)
 
 
-async def _refuse(_requests: object, context: Any) -> None:
+async def _reject(_requests: object, context: Any) -> None:
     has_one = any(key == "authorization" for key, _ in context.invocation_metadata())
     problem = "the token is not the right one" if has_one else "there is no token"
     log.warning("refused", peer=context.peer(), reason=problem)
