@@ -25,7 +25,7 @@ def config_of(words: list[str]) -> ServeConfig:
 
 def test_every_limit_is_in_the_table() -> None:
     rows = [f"| `--{one.name}` | {one.default} | {one.text} |" for one in options_of(Limits)]
-    table = re.search(r"^\| flag \| default \| of what \|\n\|[-|]+\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    table = re.search(r"^\| option \| default \| limits \|\n\|[-|]+\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     assert table
     assert table[1].splitlines() == rows
 
