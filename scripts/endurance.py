@@ -20,7 +20,7 @@ from scripts.report import Report
 from scripts.soak import Scale, begin, result, wait_until_ready
 from scripts.support.server_process import ServerProcess, serving
 from scripts.support.shared_memory import segment_files, segment_mappings
-from scripts.support.stream_client import Wire
+from scripts.support.stream_client import StreamClient
 
 ROLES = ("shm", "grpc", "plain")
 IDLE_WORLD_S = 1.0
@@ -59,7 +59,7 @@ class Gauge(threading.Thread):
 
     def run(self) -> None:
         """Until it is stopped."""
-        with Wire(self._server.address, _LONGEST_S) as wire:
+        with StreamClient(self._server.address, _LONGEST_S) as wire:
             while not self._is_over.wait(_EVERY_S):
                 self.slots.append(int(wire.property("counters.reply_slots")))
                 self.files.append(open_files(self._server.pid))
@@ -82,7 +82,7 @@ def open_files(pid: int) -> int:
 
 def left(server: ServerProcess) -> dict[str, int]:
     """What a server has of its clients."""
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         names = ("streams", "worlds", "lanes", "shared_bytes", "reply_slots")
         found = {name.replace("_", " "): int(wire.property(f"counters.{name}")) for name in names}
     return {**found, "segments": len(segment_files(server.pid)) + len(segment_mappings(server.pid))}
@@ -90,7 +90,7 @@ def left(server: ServerProcess) -> dict[str, int]:
 
 def counted(server: ServerProcess) -> int:
     """Steps of lanes that the server has made."""
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         return int(wire.property("counters.lane_steps"))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scripts.support.stream_client import Wire
+from scripts.support.stream_client import StreamClient
 
 LANES = {"catch": 512, "cartpole": 512, "maze": 256}
 SIDE = 32
@@ -95,7 +95,7 @@ def plain(address: str, seconds: float) -> dict[str, Any]:
             while time.monotonic() < until_s:
                 lives[number] += 1
                 life_until_s = min(until_s, time.monotonic() + rng.expovariate(1.0 / _LIFE_S))
-                with Wire(address, _LONGEST_S) as wire:
+                with StreamClient(address, _LONGEST_S) as wire:
                     world = wire.create(family)
                     wire.join(world, width=SIDE, height=SIDE, shm=number == 0)
                     see = ("eye.rgb@shm" if number == 0 else "eye.rgb", "reward", "step_type")

@@ -20,10 +20,10 @@ from typing import Any
 
 from scripts.kills_client import STAGES
 from scripts.report import Report
-from scripts.support.background_client import Witness
+from scripts.support.background_client import BackgroundClient
 from scripts.support.server_process import ServerProcess, serving
 from scripts.support.shared_memory import segment_files, segment_mappings
-from scripts.support.stream_client import Wire
+from scripts.support.stream_client import StreamClient
 
 IDLE_WORLD_S = 1.0
 MOST_S = 1.0
@@ -89,7 +89,7 @@ class ClientKills:
         self._rng = random.Random(0)
         self._stages: Counter[str] = Counter()
         self._longest_s = self._longest_reap_s = 0.0
-        self._partner = Wire(server.address, _LIFETIME_S)
+        self._partner = StreamClient(server.address, _LIFETIME_S)
         self._world = self._partner.create("maze", agents=2)
         self._partner.join(self._world)
         self._at_first = self._in_the_end = self._rest()
@@ -98,7 +98,7 @@ class ClientKills:
         """All rounds."""
         weights_mib = []
         for first in range(0, rounds, _ROUNDS_EACH):
-            witness = Witness(self._server.address)
+            witness = BackgroundClient(self._server.address)
             numbers = range(first, min(first + _ROUNDS_EACH, rounds))
             with ExitStack() as started:
                 coming = started.enter_context(self._client(numbers[0]))
@@ -143,7 +143,7 @@ class ClientKills:
         self._report.expect(found == expected, f"round {number} ({stage}) left {found}, expected {expected}")
 
     def _left_at_once(self) -> dict[str, Any]:
-        with Wire(self._server.address) as watcher:
+        with StreamClient(self._server.address) as watcher:
             return {
                 "streams": int(watcher.property("counters.streams")),
                 "shared bytes": int(watcher.property("counters.shared_bytes")),

@@ -21,8 +21,8 @@ import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
 from scripts.support.messages import packed
-from scripts.support.shared_memory import Mapped
-from scripts.support.stream_client import Wire
+from scripts.support.shared_memory import MappedSegment
+from scripts.support.stream_client import StreamClient
 
 STAGES = (
     "connecting",
@@ -70,7 +70,7 @@ class Doomed:
         """One life: from connecting to leaving."""
         rng, kind = self._rng, self._rng.choice(KINDS)
         self._reach("connecting")
-        with Wire(self._address, _LIFETIME_S) as wire:
+        with StreamClient(self._address, _LIFETIME_S) as wire:
             self._reach("creating")
             world = wire.create(rng.choice(FAMILIES), **({} if kind.lanes is None else {"lanes": kind.lanes}))
             self._join(wire, world, kind.shm, kind.side)
@@ -80,7 +80,7 @@ class Doomed:
             self._reach("resetting")
             wire.ask(reset=rpc.ResetRequest(settings=packed({"width": kind.side + 8})))
             if kind.shm:
-                Mapped(wire.property)
+                MappedSegment(wire.property)
             self._step(wire, see)
             self._reach("leaving")
             wire.leave()
@@ -89,23 +89,23 @@ class Doomed:
 
     def wait(self, world: str) -> None:
         """Join a world whose other agent never steps, and step."""
-        with Wire(self._address, _LIFETIME_S) as wire:
+        with StreamClient(self._address, _LIFETIME_S) as wire:
             self._join(wire, world, shm=True, side=32)
             wire.send_step("eye.rgb@shm", "reward")
             self._reach("waiting")
-            wire.told()
+            wire.step_reply()
 
-    def _join(self, wire: Wire, world: str, shm: bool, side: int) -> None:
+    def _join(self, wire: StreamClient, world: str, shm: bool, side: int) -> None:
         self._reach("joining")
         wire.join(world, width=side, height=side, shm=shm, max_reply_bytes=1 << 30)
         if shm:
             self._reach("mapping")
-            Mapped(wire.property).array[::4096] = 1
+            MappedSegment(wire.property).array[::4096] = 1
 
-    def _step(self, wire: Wire, see: list[str]) -> None:
+    def _step(self, wire: StreamClient, see: list[str]) -> None:
         wire.send_step(*see)
         self._reach("stepping")
-        wire.told()
+        wire.step_reply()
         self._reach("idling")
         time.sleep(self._rng.uniform(0.0, 0.004))
 
@@ -149,13 +149,13 @@ def survivor(address: str, number: int) -> None:
                 return {"at_s": at_s, "error": "LostConnection", "intact": bool(np.array_equal(kept, before))}
 
     def step_plain(shm: bool) -> dict[str, Any]:
-        with Wire(address, _LIFETIME_S) as wire:
+        with StreamClient(address, _LIFETIME_S) as wire:
             wire.join(wire.create(FAMILIES[number % 3]), shm=shm)
             see = ["eye.rgb@shm"] if shm else ["eye.rgb"]
-            place = wire.step(*see).seen[see[0]]
+            place = wire.step(*see).observations[see[0]]
             picture = np.zeros(0)
             if shm:
-                picture = Mapped(wire.property).pictures(place, np.empty((64, 64, 3), np.uint8))
+                picture = MappedSegment(wire.property).frames(place, np.empty((64, 64, 3), np.uint8))
             before = picture.copy()
             begun.wait()
             try:

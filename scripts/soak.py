@@ -24,7 +24,7 @@ from dm_env_rpc.v1.extensions.properties import PropertiesExtension
 
 from scripts.report import Report
 from scripts.soak_course import KINDS, SIDE, Step, course, digest, kind_of, world_seed
-from scripts.support.reference_world import Direct
+from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import ServerProcess, serving
 from worldloom.render.cpu import CPURenderer
 
@@ -139,7 +139,7 @@ def replay(stream: int, told: list[int], renderer: CPURenderer) -> int | None:
     """Run a stream again without a server; the first step that was told otherwise, if there is one."""
     kind = kind_of(stream)
     partner = stream + 1 if kind.agents > 1 else None
-    direct = Direct(renderer, kind.family, world_seed(stream), kind.lanes or 1, **kind.settings)
+    direct = ReferenceWorld(renderer, kind.family, world_seed(stream), kind.lanes or 1, **kind.settings)
     deeds = [_deeds(stream), *([] if partner is None else [_deeds(partner)])]
     for number, came in enumerate(told):
         together = [next(one) for one in deeds]

@@ -25,9 +25,9 @@ from dm_env_rpc.v1.extensions.properties import PropertiesExtension
 
 from scripts.report import Report
 from scripts.support.server_process import serving
+from scripts.support.stream_client import free_port
 from scripts.trials_services import DOOMED
 from scripts.trials_together import advance_together
-from tests.server.cogment.sdk.programs import free_port
 
 MAX_INACTIVITY_S = 2
 SEEDS = 20

@@ -1,4 +1,4 @@
-"""What tests say and are told, with the reference package's own tools. Quick to import: client processes need it."""
+"""Messages of dm_env_rpc, packed and unpacked with the reference package. Quick to import, for client processes."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,8 +9,8 @@ from dm_env_rpc.v1 import tensor_utils
 from google.rpc import code_pb2
 
 
-class Refused(Exception):  # noqa: N818  # as the protocol says it
-    """An answer that is an error."""
+class RequestFailed(Exception):  # noqa: N818
+    """A reply that is an error."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code_pb2.Code.Name(code)}: {text}")
@@ -18,12 +18,13 @@ class Refused(Exception):  # noqa: N818  # as the protocol says it
         self.text = text
 
 
-class Told(NamedTuple):
-    """The answer to a step."""
+class StepReply(NamedTuple):
+    """The reply to a step."""
 
     state: int
-    seen: dict[str, np.ndarray]
+    observations: dict[str, np.ndarray]
 
 
 def packed(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
+    """Pack settings into tensors."""
     return {name: tensor_utils.pack_tensor(value) for name, value in settings.items()}

@@ -1,4 +1,4 @@
-"""A world as pool and renderer make it when nobody else is there: what served worlds are compared with."""
+"""A world simulated and drawn directly by a pool and a renderer, which served worlds are compared with."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +15,8 @@ from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import find_family
 
 
-class Direct:
-    """Some lanes of a family, stepped and drawn by hand."""
+class ReferenceWorld:
+    """Some lanes of a family, stepped and drawn without a server."""
 
     def __init__(self, renderer: Renderer, family: str, seed: int, lanes: int = 1, **settings: Any) -> None:
         assets = AssetLibrary()
@@ -25,7 +25,7 @@ class Direct:
         self.lanes = self.pool.add(self.pool.family.lane_seeds(seed, lanes))
 
     def step(self, **actions: ArrayLike) -> None:
-        """One step of all lanes; [lanes, agents, *shape] for each action, zeros where none is given."""
+        """Step all lanes with actions [lanes, agents, *shape]; zeros where none is given."""
         shape = (len(self.lanes), self.pool.family.agents)
         self.pool.step(
             self.lanes,
@@ -36,7 +36,7 @@ class Direct:
         )
 
     def observe(self, name: str, agent: int = 0) -> np.ndarray:
-        """[lanes, *shape] of anything but a picture."""
+        """Return an observation other than a frame, [lanes, *shape]."""
         if name == "reward":
             return np.asarray(self.pool.reward[self.lanes, agent])
         if name in ("discount", "step_type"):
@@ -54,7 +54,7 @@ class Direct:
         half_height: float | None = None,
         lighting: Mapping[str, ArrayLike] | None = None,
     ) -> np.ndarray:
-        """[lanes, height, width, ...] of a picture, with another field of view or light if they are given."""
+        """Return a frame observation [lanes, height, width, ...], with another field of view or light if given."""
         camera, output = name.split(".")
         views = self.pool.views(
             self.lanes, camera, agent, width=width, height=height, outputs=output_bits([output]), samples=samples
@@ -69,5 +69,5 @@ class Direct:
         return np.stack([picture(arena, views, offsets, view, output) for view in range(len(self.lanes))])
 
     def see(self, name: str, agent: int = 0, **drawing: Any) -> np.ndarray:
-        """Anything that can be seen, [lanes, *shape]."""
+        """Return any observation, [lanes, *shape]."""
         return self.draw(name, agent, **drawing) if "." in name else self.observe(name, agent)

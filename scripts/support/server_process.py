@@ -38,6 +38,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
+        """Process id."""
         return self._process.pid
 
     @property

@@ -1,4 +1,4 @@
-"""Shared memory as a client sees it: found through properties, mapped, and looked at."""
+"""Shared memory of a stream, found through its properties and mapped as a client would."""
 
 import mmap
 import os
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 
-class Mapped:
-    """A stream's segment, mapped. `read` reads a property of that stream."""
+class MappedSegment:
+    """The mapped segment of a stream. `read` reads a property of that stream."""
 
     def __init__(self, read: Callable[[str], Any]) -> None:
         self.name, self.token = str(read("shm.name")), str(read("shm.token"))
@@ -25,27 +25,27 @@ class Mapped:
         assert self.array[: len(self.token)].tobytes() == self.token.encode()
 
     @property
-    def is_open_at_its_server(self) -> bool:
-        """Whether the server holds it. We do either way: the array is there for as long as we want it."""
+    def is_open_in_server(self) -> bool:
+        """The server still has the segment open. The mapping here stays valid either way."""
         try:
             return os.stat(self.name).st_ino == self.inode
         except FileNotFoundError:
             return False
 
     def open(self) -> int:
-        """A file descriptor of it, to be closed by whoever asked."""
+        """Return a file descriptor of the segment, which the caller closes."""
         return os.open(self.name, os.O_RDWR | os.O_CLOEXEC)
 
-    def pictures(self, places: np.ndarray, like: np.ndarray) -> np.ndarray:
-        """What lies at these places ([3] or [lanes, 3] of slot, byte and bytes): an array as `like`, without a copy."""
-        first = np.reshape(places, (-1, 3))[0]
-        start, size = int(first[1]), int(np.reshape(places, (-1, 3))[:, 2].sum())
+    def frames(self, locations: np.ndarray, like: np.ndarray) -> np.ndarray:
+        """Return the frames at the locations of an @shm observation, [3] or [lanes, 3], as an array like `like`."""
+        first = np.reshape(locations, (-1, 3))[0]
+        start, size = int(first[1]), int(np.reshape(locations, (-1, 3))[:, 2].sum())
         assert size == like.nbytes
         return self.array[start : start + size].view(like.dtype).reshape(like.shape)
 
 
 def segment_files(pid: int) -> list[str]:
-    """Segments that a process has open, as its table of files names them."""
+    """Return the segments that a process has open, by name."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -58,6 +58,6 @@ def segment_files(pid: int) -> list[str]:
 
 
 def segment_mappings(pid: int) -> list[int]:
-    """Inodes of the segments that a process has mapped."""
+    """Return the inodes of the segments that a process has mapped."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return [int(line.split()[4]) for line in lines if "memfd:worldloom" in line]

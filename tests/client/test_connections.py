@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from scripts.support.server_process import ServerProcess, serving
+from scripts.support.stream_client import free_port
 from tests.support.shared_server import Served
 from worldloom.client import (
     CannotConnect,
@@ -37,11 +38,6 @@ SOON_S = 1.0
 
 def make(address: str, **given: Any) -> VectorEnv:
     return VectorEnv(address, "catch", 2, **given)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

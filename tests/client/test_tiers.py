@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.support.reference_world import Direct
+from scripts.support.reference_world import ReferenceWorld
 from tests.support.shared_server import Served
 from worldloom.client import VectorEnv
 from worldloom.render.cpu import CPURenderer
@@ -49,7 +49,7 @@ def open_all(server: Served, family: str, **given: Any) -> tuple[ExitStack, dict
 @pytest.mark.parametrize("family", CASES)
 def test_the_same_bytes_on_every_way(server: Served, cpu: CPURenderer, family: str) -> None:
     settings, names = CASES[family]
-    direct = Direct(cpu, family, SEED, LANES, **settings)
+    direct = ReferenceWorld(cpu, family, SEED, LANES, **settings)
     stack, envs = open_all(
         server, family, width=24, height=16, samples=4, observations=names, settings=settings, seed=SEED
     )

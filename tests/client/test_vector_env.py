@@ -288,7 +288,7 @@ def test_interrupted_in_the_middle_of_a_step(env: VectorEnv, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("worldloom.server.engine.engine.fill", interrupt)
+        patch.setattr("worldloom.server.engine.engine.fill_replies", interrupt)
         with pytest.raises(KeyboardInterrupt):
             env.step(idle(env))
     with pytest.raises(ClientError, match="interrupted in the middle of a step"):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.support.server_process import WORLDLOOM, ServerProcess, serving
+from scripts.support.stream_client import free_port
 from tests.profiler.test_command import profile, written
 from tests.profiler.test_written import check_trace
 from worldloom.client import VectorEnv
@@ -24,11 +24,6 @@ A_TICK_OR_TWO = 0.1
 def server() -> Iterator[ServerProcess]:
     with serving() as started:
         yield started
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_a_running_server_is_looked_at(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.engine_streams import Desk
+from tests.support.engine_streams import EngineHarness
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds import registry
 
@@ -16,8 +16,8 @@ def cpu() -> Iterator[CPURenderer]:
 
 
 @pytest.fixture
-def desk(cpu: CPURenderer) -> Desk:
-    return Desk(cpu)
+def harness(cpu: CPURenderer) -> EngineHarness:
+    return EngineHarness(cpu)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from dm_env_rpc.v1.connection import Connection
 
 from scripts.support.messages import packed
 from scripts.support.server_process import serving
-from scripts.support.stream_client import Wire
+from scripts.support.stream_client import StreamClient
 from tests.support.engine_streams import refused
 from worldloom.worlds.registry import find_family
 
@@ -142,7 +142,7 @@ def test_the_whole_suite_is_here() -> None:
 def test_what_is_wrong_is_named(kind: str) -> None:
     """The suite takes any error for the right one."""
     creating = globals()[f"{kind}CreateDestroyWorld"]()
-    with Wire(_address) as wire:
+    with StreamClient(_address) as wire:
         for name, tensor in creating.invalid_world_settings.items():
             with refused("INVALID_ARGUMENT", repr(name)):
                 wire.ask(create_world=rpc.CreateWorldRequest(settings={**packed(KINDS[kind]), name: tensor}))

@@ -14,10 +14,10 @@ from google.rpc import code_pb2, status_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.support.background_client import Witness
+from scripts.support.background_client import BackgroundClient
 from scripts.support.messages import packed
 from scripts.support.server_process import ServerProcess, serving
-from scripts.support.stream_client import TIMEOUT_S, Wire, packed_any
+from scripts.support.stream_client import TIMEOUT_S, StreamClient, packed_any
 from tests.support.hostile_requests import BOMBS, MIB, SHAPES, VALID, floats, tensor
 
 _OUR_SHARE_BYTES = 256 * MIB
@@ -31,8 +31,8 @@ def server() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def witness(server: ServerProcess) -> Iterator[Witness]:
-    made = Witness(server.address)
+def witness(server: ServerProcess) -> Iterator[BackgroundClient]:
+    made = BackgroundClient(server.address)
     made.check()
     before = server.resident_bytes
     yield made
@@ -41,21 +41,21 @@ def witness(server: ServerProcess) -> Iterator[Witness]:
 
 
 @pytest.fixture(autouse=True)
-def unharmed(witness: Witness) -> Iterator[None]:
+def unharmed(witness: BackgroundClient) -> Iterator[None]:
     yield
     witness.check()
 
 
 @pytest.fixture(scope="module")
-def hostile(server: ServerProcess) -> Iterator[Wire]:
+def hostile(server: ServerProcess) -> Iterator[StreamClient]:
     """A stream that many tests talk over: after each error it is there for the next."""
-    with Wire(server.address, 280.0) as wire:
+    with StreamClient(server.address, 280.0) as wire:
         wire.join(wire.create("maze", size=5), width=8, height=8, observations=["reward"])
         yield wire
 
 
-def check_alive(wire: Wire) -> None:
-    assert wire.step("reward").seen.keys() == {"reward"}
+def check_alive(wire: StreamClient) -> None:
+    assert wire.step("reward").observations.keys() == {"reward"}
 
 
 def code_of(response: rpc.EnvironmentResponse) -> str:
@@ -70,7 +70,7 @@ live = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 @live
 @given(data=st.binary(max_size=200))
-def test_random_bytes(data: bytes, hostile: Wire) -> None:
+def test_random_bytes(data: bytes, hostile: StreamClient) -> None:
     hostile.ask_bytes(data)
 
 
@@ -82,7 +82,7 @@ def test_random_bytes(data: bytes, hostile: Wire) -> None:
     tail=st.binary(max_size=8),
 )
 def test_truncated_and_changed_messages(
-    request: bytes, cut: int, changes: list[tuple[int, int]], tail: bytes, hostile: Wire
+    request: bytes, cut: int, changes: list[tuple[int, int]], tail: bytes, hostile: StreamClient
 ) -> None:
     data = bytearray(request[: max(0, len(request) - cut)])
     for place, value in changes:
@@ -91,13 +91,13 @@ def test_truncated_and_changed_messages(
     hostile.ask_bytes(bytes(data) + tail)
 
 
-def test_the_stream_has_survived(hostile: Wire) -> None:
+def test_the_stream_has_survived(hostile: StreamClient) -> None:
     hostile.leave()
     hostile.join(hostile.create("maze", size=5), width=8, height=8, observations=["reward"])
     check_alive(hostile)
 
 
-def test_other_messages_than_requests(hostile: Wire) -> None:
+def test_other_messages_than_requests(hostile: StreamClient) -> None:
     """The answers of a server, and a status: other fields by the same numbers."""
     specs = hostile.specs
     for message in (
@@ -111,7 +111,7 @@ def test_other_messages_than_requests(hostile: Wire) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape[:2]} of {len(shape)}")
-def test_shapes_that_cannot_be(shape: list[int], hostile: Wire) -> None:
+def test_shapes_that_cannot_be(shape: list[int], hostile: StreamClient) -> None:
     """As an action, as settings, and as the value of a property."""
     hostile.step()
     for wrong in (tensor(shape, **floats(0.5)), tensor(shape, **floats(*[0.5] * 7)), tensor(shape)):
@@ -130,7 +130,7 @@ def test_shapes_that_cannot_be(shape: list[int], hostile: Wire) -> None:
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_settings_bombs(bomb: str, hostile: Wire) -> None:
+def test_settings_bombs(bomb: str, hostile: StreamClient) -> None:
     """In every message that has settings."""
     before = hostile.property("counters.worlds"), hostile.property("counters.lanes")
     world = hostile.property("world.name")
@@ -145,7 +145,7 @@ def test_settings_bombs(bomb: str, hostile: Wire) -> None:
     check_alive(hostile)
 
 
-def test_names_of_a_mebibyte(hostile: Wire) -> None:
+def test_names_of_a_mebibyte(hostile: StreamClient) -> None:
     name = "w" * MIB
     for payload in (
         {"reset_world": rpc.ResetWorldRequest(world_name=name)},
@@ -162,7 +162,7 @@ def test_names_of_a_mebibyte(hostile: Wire) -> None:
     check_alive(hostile)
 
 
-def test_messages_in_messages(hostile: Wire) -> None:
+def test_messages_in_messages(hostile: StreamClient) -> None:
     """Extensions within extensions, and groups of unknown fields as deep as they go."""
     nested = any_pb2.Any()
     for _ in range(2000):
@@ -176,7 +176,7 @@ def test_messages_in_messages(hostile: Wire) -> None:
     check_alive(hostile)
 
 
-def test_observations_and_actions_by_the_million(hostile: Wire) -> None:
+def test_observations_and_actions_by_the_million(hostile: StreamClient) -> None:
     hostile.step()
     hostile.send(step=rpc.StepRequest(requested_observations=range(1_000_000)))
     assert code_of(hostile.read()) == "INVALID_ARGUMENT"
@@ -188,7 +188,7 @@ def test_observations_and_actions_by_the_million(hostile: Wire) -> None:
     check_alive(hostile)
 
 
-def test_pictures_larger_than_a_message(hostile: Wire) -> None:
+def test_pictures_larger_than_a_message(hostile: StreamClient) -> None:
     hostile.send(reset=rpc.ResetRequest(settings=packed({"width": 16_384, "height": 16_384})))
     assert code_of(hostile.read()) == "RESOURCE_EXHAUSTED"
     check_alive(hostile)
@@ -196,12 +196,12 @@ def test_pictures_larger_than_a_message(hostile: Wire) -> None:
 
 def test_ever_other_wishes_take_no_memory(server: ServerProcess) -> None:
     """Replies of 3 MiB in sixty forms, and requests for one observation a million times over, never twice the same."""
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         wire.join(wire.create("catch"), width=1024, height=1000)
         wire.step("eye.rgb")
         before = server.resident_bytes
         for names in islice(permutations(["eye.rgb", "reward", "discount", "step_type", "ball"], 4), 60):
-            assert wire.step(*names).seen.keys() == set(names)
+            assert wire.step(*names).observations.keys() == set(names)
         for number in range(10):
             wire.send(step=rpc.StepRequest(requested_observations=[1] * (1_000_000 + number)))
             assert len(wire.take("step").step.observations) == 1
@@ -209,7 +209,7 @@ def test_ever_other_wishes_take_no_memory(server: ServerProcess) -> None:
 
 
 def test_five_mebibytes_are_refused_in_their_place(server: ServerProcess) -> None:
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         wire.send(create_world=rpc.CreateWorldRequest(settings=packed({"family": "catch"})))
         wire.send_bytes(random.Random(0).randbytes(5 * MIB))
         wire.send(leave_world=rpc.LeaveWorldRequest())
@@ -223,7 +223,7 @@ def test_five_mebibytes_are_refused_in_their_place(server: ServerProcess) -> Non
 
 def test_seventy_mebibytes_end_their_stream(server: ServerProcess) -> None:
     """gRPC itself refuses those: they would have to be taken in whole before they could be answered."""
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         wire.join(wire.create("catch"))
         wire.send_bytes(bytes(70 * MIB))
         with pytest.raises(grpc.RpcError):
@@ -231,9 +231,9 @@ def test_seventy_mebibytes_end_their_stream(server: ServerProcess) -> None:
         assert wire.call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_thousands_of_requests_without_reading(server: ServerProcess, witness: Witness) -> None:
+def test_thousands_of_requests_without_reading(server: ServerProcess, witness: BackgroundClient) -> None:
     """Large ones and small ones. What the client then reads is one answer to each."""
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         wire.join(wire.create("catch"), width=64, height=64)
         step = rpc.EnvironmentRequest(step=wire.step_request(["eye.rgb"], {})).SerializeToString()
         for number in range(2000):
@@ -266,5 +266,5 @@ def test_bytes_that_are_not_even_grpc(server: ServerProcess) -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n", hello, hello[:5], *noise, *(hello + one for one in noise), b""):
         with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
             connection.sendall(data)
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         assert wire.property("counters.streams") >= 1

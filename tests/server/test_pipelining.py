@@ -12,10 +12,10 @@ from dm_env_rpc.v1 import tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.rpc import code_pb2
 
+from scripts.support.catch_model import CatchModel
 from scripts.support.messages import packed
 from scripts.support.server_process import ServerProcess, serving
-from scripts.support.stream_client import TIMEOUT_S, Wire, packed_any
-from tests.support.catch_model import CatchModel
+from scripts.support.stream_client import TIMEOUT_S, StreamClient, packed_any
 from worldloom.worlds.random import lane_seeds
 
 SEED = 5
@@ -48,7 +48,7 @@ def test_three_hundred_steps_are_those_of_a_plain_model(server: ServerProcess) -
     """What is asked for differs from step to step, so that no answer passes for another."""
     rng = random.Random(0)
     model = CatchModel(int(lane_seeds(SEED, 1)[0]), rows=10, columns=5, max_steps=1000)
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         wire.join(wire.create("catch", seed=SEED), width=8, height=8)
         choices = ["ball", "paddle", "reward", "discount", "step_type", "eye.gray"]
         asked = []
@@ -61,17 +61,17 @@ def test_three_hundred_steps_are_those_of_a_plain_model(server: ServerProcess) -
         assert len(answers) == 300
         for (see, move), answer in zip(asked, answers, strict=True):
             told, expected = wire.unpack(answer), model.step(move)
-            assert set(told.seen) == set(see)
+            assert set(told.observations) == set(see)
             assert (told.state == rpc.RUNNING) == (expected["step_type"] != "LAST")
             for name in {"ball", "paddle", "reward", "discount"} & set(see):
-                np.testing.assert_array_equal(told.seen[name], np.asarray(expected[name]))
+                np.testing.assert_array_equal(told.observations[name], np.asarray(expected[name]))
     assert wire.call.code() is grpc.StatusCode.OK
 
 
 def test_all_kinds_of_requests(server: ServerProcess) -> None:
     """Good and bad ones, 600 deep. The answers say which request they belong to."""
     rng = random.Random(1)
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         world = wire.create("catch")
         requests: list[tuple[str, dict[str, Any]]] = []
         joined = False
@@ -121,7 +121,7 @@ def test_all_kinds_of_requests(server: ServerProcess) -> None:
 
 
 def test_what_waits_for_others_holds_back_what_comes_after(server: ServerProcess) -> None:
-    with Wire(server.address) as one, Wire(server.address) as other:
+    with StreamClient(server.address) as one, StreamClient(server.address) as other:
         world = one.create("maze", agents=2)
         one.join(world, observations=["position"])
         other.join(world, observations=["position"])
@@ -139,7 +139,7 @@ def test_what_waits_for_others_holds_back_what_comes_after(server: ServerProcess
 @pytest.mark.parametrize("beyond", [1, 500])
 def test_requests_above_the_limit_are_refused_in_their_place(server: ServerProcess, beyond: int) -> None:
     """A step that waits for another agent, and so much behind it as may wait; what comes after is refused."""
-    with Wire(server.address) as one, Wire(server.address) as other:
+    with StreamClient(server.address) as one, StreamClient(server.address) as other:
         world = one.create("maze", agents=2)
         one.join(world)
         other.join(world)
@@ -165,7 +165,7 @@ def test_requests_above_the_limit_are_refused_in_their_place(server: ServerProce
 
 
 def test_a_stream_that_was_refused_goes_on_when_it_has_read(server: ServerProcess) -> None:
-    with Wire(server.address) as one, Wire(server.address) as other:
+    with StreamClient(server.address) as one, StreamClient(server.address) as other:
         world = one.create("maze", agents=2)
         one.join(world)
         other.join(world)

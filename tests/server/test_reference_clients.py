@@ -15,10 +15,10 @@ from dm_env_rpc.v1.dm_env_adaptor import DmEnvAdaptor, create_and_join_world
 from dm_env_rpc.v1.extensions.properties import PropertiesExtension, PropertySpec
 from google.rpc import code_pb2
 
-from scripts.support.reference_world import Direct
+from scripts.support.catch_model import CatchModel
+from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import serving
 from tests.support.cartpole_model import CartpoleModel
-from tests.support.catch_model import CatchModel
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.describe import describe
 from worldloom.worlds.random import lane_seeds
@@ -98,7 +98,7 @@ def test_episodes_are_those_of_a_pool_driven_directly(
     family: str, connection: reference.Connection, renderer: CPURenderer
 ) -> None:
     """To the byte, with everything there is to see asked for in every step; of the pictures some are compared."""
-    env, direct = join(connection, family), Direct(renderer, family, SEED, **SHORT[family])
+    env, direct = join(connection, family), ReferenceWorld(renderer, family, SEED, **SHORT[family])
     rng = np.random.default_rng(0)
     episodes = 0
     for number in range(400):
@@ -163,7 +163,7 @@ def test_vector_worlds_work_through_the_adaptor(
     family: str, connection: reference.Connection, renderer: CPURenderer
 ) -> None:
     """Each lane runs its own episodes; for the adaptor it is one that never ends."""
-    env, direct = join(connection, family, lanes=3), Direct(renderer, family, SEED, lanes=3, **SHORT[family])
+    env, direct = join(connection, family, lanes=3), ReferenceWorld(renderer, family, SEED, lanes=3, **SHORT[family])
     rng = np.random.default_rng(3)
     for number in range(130):
         action = random_action(env, rng)
@@ -181,7 +181,7 @@ def test_vector_worlds_work_through_the_adaptor(
 
 @every_family
 def test_reset_begins_the_next_episode(family: str, connection: reference.Connection, renderer: CPURenderer) -> None:
-    env, direct = join(connection, family), Direct(renderer, family, SEED, **SHORT[family])
+    env, direct = join(connection, family), ReferenceWorld(renderer, family, SEED, **SHORT[family])
     rng = np.random.default_rng(4)
     for _ in range(3):
         assert env.reset().first()
@@ -213,7 +213,7 @@ def test_errors_are_the_clients_own(family: str, connection: reference.Connectio
 @every_family
 def test_properties(family: str, connection: reference.Connection, renderer: CPURenderer) -> None:
     env = join(connection, family, extensions={"properties": PropertiesExtension(connection)})
-    properties, direct = env.properties, Direct(renderer, family, SEED, **SHORT[family])
+    properties, direct = env.properties, ReferenceWorld(renderer, family, SEED, **SHORT[family])
     for _ in range(3):
         step = env.step({})
         direct.step()

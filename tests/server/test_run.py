@@ -16,8 +16,8 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from scripts.support.messages import Refused
-from scripts.support.stream_client import METHOD, Wire
+from scripts.support.messages import RequestFailed
+from scripts.support.stream_client import METHOD, StreamClient
 from tests.support.serve_process import END_TIMEOUT_S, failed_start, serve_process
 
 CERTS = Path(__file__).parent / "transports" / "certs"
@@ -48,7 +48,7 @@ def test_it_serves_on_every_address_and_ends_well(tmp_path: Path) -> None:
         assert second == f"unix:{tmp_path}/w.sock"
         assert third.startswith("localhost:")
         for address in server.addresses:
-            with Wire(address) as wire:
+            with StreamClient(address) as wire:
                 wire.join(wire.create("catch"))
                 assert wire.step("reward").state == rpc.EnvironmentStateType.RUNNING
                 wire.half_close()
@@ -83,9 +83,9 @@ def test_health_reflection_limits_and_json() -> None:
         question = reflection_pb2.ServerReflectionRequest(file_containing_symbol="dm_env_rpc.v1.Environment")
         (answer,) = ask(iter([question]), timeout=TIMEOUT_S)
         assert answer.WhichOneof("message_response") == "file_descriptor_response"
-        with Wire(server.address) as first:
+        with StreamClient(server.address) as first:
             first.create("catch")
-            with Wire(server.address) as second, pytest.raises(grpc.RpcError, match="--max-streams") as caught:
+            with StreamClient(server.address) as second, pytest.raises(grpc.RpcError, match="--max-streams") as caught:
                 second.create("catch")
             assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         events = [json.loads(line)["event"] for line in server.log.splitlines()]
@@ -96,9 +96,9 @@ def test_a_signal_ends_streams_with_a_reason() -> None:
     with (
         serve_process(*CPU, *ANY_PORT) as server,
         channel_to(server.address) as channel,
-        Wire(server.address) as idle,
-        Wire(server.address) as waiting,
-        Wire(server.address) as other,
+        StreamClient(server.address) as idle,
+        StreamClient(server.address) as waiting,
+        StreamClient(server.address) as other,
     ):
         watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
         assert next(watching).status == SERVING
@@ -111,8 +111,8 @@ def test_a_signal_ends_streams_with_a_reason() -> None:
             before += 1
         server.process.terminate()
         try:
-            waiting.told()  # if the other agent was the first to go
-        except Refused as refused:
+            waiting.step_reply()  # if the other agent was the first to go
+        except RequestFailed as refused:
             assert str(refused).startswith("UNAVAILABLE: the server is shutting down")  # noqa: PT017  # either is fine
         assert next(watching).status == NOT_SERVING
         for wire in (idle, waiting, other):

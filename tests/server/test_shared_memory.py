@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.support.background_client import Witness
-from scripts.support.reference_world import Direct
+from scripts.support.background_client import BackgroundClient
+from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import ServerProcess, serving
-from scripts.support.shared_memory import Mapped, segment_files, segment_mappings
-from scripts.support.stream_client import TIMEOUT_S, Wire
+from scripts.support.shared_memory import MappedSegment, segment_files, segment_mappings
+from scripts.support.stream_client import TIMEOUT_S, StreamClient
 from tests.support.engine_streams import refused
 from worldloom.render.cpu import CPURenderer
 
@@ -74,30 +74,30 @@ def files_in_shared_directory() -> set[str]:
 def test_the_same_bytes_here_in_the_reply_and_as_drawn_directly(
     server: ServerProcess, cpu: CPURenderer, lanes: int | None
 ) -> None:
-    direct = Direct(cpu, "maze", 8, lanes or 1, size=7)
-    with Wire(server.address) as wire:
+    direct = ReferenceWorld(cpu, "maze", 8, lanes or 1, size=7)
+    with StreamClient(server.address) as wire:
         world = wire.create("maze", seed=8, size=7, **({"lanes": lanes} if lanes else {}))
         wire.join(world, **SIZE, shm=True)
-        mapped = Mapped(wire.property)
+        mapped = MappedSegment(wire.property)
         assert segment_mappings(server.pid) == [mapped.inode]
         for step in range(10):
             told = wire.step(*SEE, turn=np.full(lanes or (), 0.5))
             direct.step(turn=0.5)
             for name in ("eye.rgb", "map.depth"):
                 drawn = direct.draw(name, **SIZE)
-                assert told.seen[name].tobytes() == drawn.tobytes(), (step, name)
-                assert mapped.pictures(told.seen[f"{name}@shm"], drawn).tobytes() == drawn.tobytes(), (step, name)
+                assert told.observations[name].tobytes() == drawn.tobytes(), (step, name)
+                assert mapped.frames(told.observations[f"{name}@shm"], drawn).tobytes() == drawn.tobytes(), (step, name)
         wire.leave()
         wire.destroy(world)
 
 
 @pytest.mark.parametrize("end", ["leave", "reset", "destroy", "half close", "cancel"])
 def test_the_server_lets_go(server: ServerProcess, end: str) -> None:
-    with Wire(server.address) as wire, Wire(server.address) as other:
+    with StreamClient(server.address) as wire, StreamClient(server.address) as other:
         world = wire.create("maze", lanes=2)
         wire.join(world, **SIZE, shm=True)
-        mapped = Mapped(wire.property)
-        seen = wire.step(*SEE).seen
+        mapped = MappedSegment(wire.property)
+        seen = wire.step(*SEE).observations
         assert segment_mappings(server.pid) == [mapped.inode]
         if end == "leave":
             wire.leave()
@@ -112,7 +112,7 @@ def test_the_server_lets_go(server: ServerProcess, end: str) -> None:
         else:
             wire.call.cancel()
         wait_until_none(server)
-        assert np.array_equal(mapped.pictures(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"])
+        assert np.array_equal(mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"])
         if end == "reset":
             wire.leave()
         if end != "destroy":
@@ -135,7 +135,7 @@ def test_a_server_that_is_killed() -> None:
     before = files_in_shared_directory()
     server = ServerProcess("--max-shared-bytes", "2000000")
     try:
-        with sharing(server.address, "catch", 4) as client, Wire(server.address) as wire:
+        with sharing(server.address, "catch", 4) as client, StreamClient(server.address) as wire:
             world = wire.create("maze", lanes=64)
             with refused("RESOURCE_EXHAUSTED", "--max-shared-bytes", "2000000 at most"):
                 wire.join(world, shm=True, observations=["eye.rgb@shm"])
@@ -151,13 +151,13 @@ def test_a_server_that_is_killed() -> None:
 
 def test_a_client_does_its_worst_to_its_own(server: ServerProcess, cpu: CPURenderer) -> None:
     """It maps it twice and three times, writes all over it and takes pages away while it is painted."""
-    witness = Witness(server.address)
-    direct = Direct(cpu, "maze", 8, size=7)
-    with Wire(server.address) as bad, Wire(server.address) as good:
+    witness = BackgroundClient(server.address)
+    direct = ReferenceWorld(cpu, "maze", 8, size=7)
+    with StreamClient(server.address) as bad, StreamClient(server.address) as good:
         worlds = [wire.create("maze", seed=8, size=7) for wire in (bad, good)]
         for wire, world in zip((bad, good), worlds, strict=True):
             wire.join(world, **SIZE, shm=True)
-        mapped, again, beside = Mapped(bad.property), Mapped(bad.property), Mapped(good.property)
+        mapped, again, beside = MappedSegment(bad.property), MappedSegment(bad.property), MappedSegment(good.property)
         file = mapped.open()
         with pytest.raises(PermissionError):
             os.ftruncate(file, 0)
@@ -168,18 +168,18 @@ def test_a_client_does_its_worst_to_its_own(server: ServerProcess, cpu: CPURende
             for memory in (mapped, again):
                 memory.array[:] = step
                 memory.memory.madvise(mmap.MADV_REMOVE)
-            bad.told()  # whatever is there by now is the client's own doing
-            seen = good.step(*SEE).seen
+            bad.step_reply()  # whatever is there by now is the client's own doing
+            seen = good.step(*SEE).observations
             direct.step()
             for name in ("eye.rgb", "map.depth"):
                 drawn = direct.draw(name, **SIZE)
                 assert seen[name].tobytes() == drawn.tobytes()
-                assert beside.pictures(seen[f"{name}@shm"], drawn).tobytes() == drawn.tobytes()
-        seen = bad.step(*SEE).seen
+                assert beside.frames(seen[f"{name}@shm"], drawn).tobytes() == drawn.tobytes()
+        seen = bad.step(*SEE).observations
         direct.step()
         drawn = direct.draw("eye.rgb", **SIZE)
         assert seen["eye.rgb"].tobytes() == drawn.tobytes()
-        assert again.pictures(seen["eye.rgb@shm"], drawn).tobytes() == drawn.tobytes()
+        assert again.frames(seen["eye.rgb@shm"], drawn).tobytes() == drawn.tobytes()
         witness.stop()
         for wire, world in zip((bad, good), worlds, strict=True):
             wire.leave()
@@ -188,11 +188,11 @@ def test_a_client_does_its_worst_to_its_own(server: ServerProcess, cpu: CPURende
 
 def test_whose_it_is(server: ServerProcess) -> None:
     """Of two streams each finds its own. Another user finds nothing."""
-    with Wire(server.address) as one, Wire(server.address) as two:
+    with StreamClient(server.address) as one, StreamClient(server.address) as two:
         worlds = [wire.create("catch") for wire in (one, two)]
         for wire, world in zip((one, two), worlds, strict=True):
             wire.join(world, **SIZE, shm=True)
-        maps = [Mapped(wire.property) for wire in (one, two)]
+        maps = [MappedSegment(wire.property) for wire in (one, two)]
         assert sorted(segment_mappings(server.pid)) == sorted(mapped.inode for mapped in maps)
         assert maps[0].inode != maps[1].inode
         assert maps[0].token != maps[1].token

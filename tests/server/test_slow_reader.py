@@ -8,7 +8,7 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
 from scripts.support.server_process import ServerProcess, serving
-from scripts.support.stream_client import TIMEOUT_S, Wire
+from scripts.support.stream_client import TIMEOUT_S, StreamClient
 
 REQUESTS = 3000
 MOST_GROWTH_BYTES = 16 << 20
@@ -25,7 +25,7 @@ def server() -> Iterator[ServerProcess]:
         yield made
 
 
-def median_s(wires: list[Wire], rounds: int = 30) -> float:
+def median_s(wires: list[StreamClient], rounds: int = 30) -> float:
     """Of rounds in which all these step at once."""
     taken_s = []
     for _ in range(rounds):
@@ -33,19 +33,19 @@ def median_s(wires: list[Wire], rounds: int = 30) -> float:
         for wire in wires:
             wire.send_step("eye.rgb", "reward")
         for wire in wires:
-            assert wire.told().seen.keys() == {"eye.rgb", "reward"}
+            assert wire.step_reply().observations.keys() == {"eye.rgb", "reward"}
         taken_s.append(time.perf_counter() - begun_s)
     return statistics.median(taken_s)
 
 
-def calmest_s(wires: list[Wire]) -> float:
+def calmest_s(wires: list[StreamClient]) -> float:
     """The least of some medians: other work of this machine comes in bursts."""
     return min(median_s(wires) for _ in range(3))
 
 
 @pytest.fixture
-def others(server: ServerProcess) -> Iterator[list[Wire]]:
-    wires = [Wire(server.address) for _ in range(4)]
+def others(server: ServerProcess) -> Iterator[list[StreamClient]]:
+    wires = [StreamClient(server.address) for _ in range(4)]
     for wire, family in zip(wires, ("catch", "cartpole", "maze", "maze"), strict=True):
         wire.join(wire.create(family, seed=1))
     yield wires
@@ -53,11 +53,11 @@ def others(server: ServerProcess) -> Iterator[list[Wire]]:
         wire.close()
 
 
-def test_others_keep_their_rate_and_memory_is_bounded(server: ServerProcess, others: list[Wire]) -> None:
+def test_others_keep_their_rate_and_memory_is_bounded(server: ServerProcess, others: list[StreamClient]) -> None:
     median_s(others)  # the first steps make room for replies
     without_s = calmest_s(others)
     before = server.resident_bytes
-    with Wire(server.address) as slow:
+    with StreamClient(server.address) as slow:
         slow.join(slow.create("catch"))
         step = rpc.EnvironmentRequest(step=slow.step_request(["eye.rgb"], {})).SerializeToString()
         for _ in range(REQUESTS):
@@ -80,7 +80,7 @@ def test_others_keep_their_rate_and_memory_is_bounded(server: ServerProcess, oth
 
 def test_a_slow_reader_in_a_world_holds_up_its_partner_only_by_not_stepping(server: ServerProcess) -> None:
     """Its answers are made as long as it asks for them; that it does not read them is no concern of its partner."""
-    with Wire(server.address) as slow, Wire(server.address) as partner:
+    with StreamClient(server.address) as slow, StreamClient(server.address) as partner:
         world = slow.create("maze", agents=2)
         slow.join(world)
         partner.join(world)
@@ -92,10 +92,10 @@ def test_a_slow_reader_in_a_world_holds_up_its_partner_only_by_not_stepping(serv
 
 
 def test_many_slow_readers_leave_nothing_behind(server: ServerProcess) -> None:
-    with Wire(server.address) as watcher:
+    with StreamClient(server.address) as watcher:
         before = watcher.property("counters.streams")
         for _ in range(3):
-            wires = [Wire(server.address) for _ in range(8)]
+            wires = [StreamClient(server.address) for _ in range(8)]
             for wire in wires:
                 wire.join(wire.create("cartpole"))
                 for _ in range(200):

@@ -13,7 +13,7 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
 from scripts.support.server_process import ServerProcess, serving
-from scripts.support.stream_client import TIMEOUT_S, Wire
+from scripts.support.stream_client import TIMEOUT_S, StreamClient
 
 AT_ONCE_S = 5.0
 """The system tells the server within milliseconds; keepalive, which notices by itself, would take half a minute."""
@@ -50,7 +50,7 @@ def has_stepped(process: subprocess.Popen[str]) -> None:
 
 def test_killed_in_the_middle_of_a_step(server: ServerProcess) -> None:
     """Its own step waits when it dies. Its partner has it alone from then on."""
-    with Wire(server.address) as partner:
+    with StreamClient(server.address) as partner:
         world = partner.create("maze", agents=2)
         partner.join(world)
         with victim(server.address, world, steps=3) as process:
@@ -70,7 +70,7 @@ def test_killed_in_the_middle_of_a_step(server: ServerProcess) -> None:
 
 
 def test_killed_while_its_partner_waits(server: ServerProcess) -> None:
-    with Wire(server.address) as partner, Wire(server.address) as watcher:
+    with StreamClient(server.address) as partner, StreamClient(server.address) as watcher:
         world = partner.create("maze", agents=2)
         partner.join(world)
         with victim(server.address, world, steps=0) as process:
@@ -84,7 +84,7 @@ def test_killed_while_its_partner_waits(server: ServerProcess) -> None:
             assert watcher.property("counters.steps") == steps
             begun_s = time.monotonic()
             process.kill()
-            assert partner.told().state == rpc.RUNNING
+            assert partner.step_reply().state == rpc.RUNNING
             assert time.monotonic() - begun_s < AT_ONCE_S
         partner.take("leave_world")
         assert watcher.property("counters.refusals") == refusals
@@ -132,17 +132,17 @@ def _forward(one: socket.socket, other: socket.socket) -> None:
 @pytest.mark.parametrize("with_reset", [False, True], ids=["closed", "reset"])
 def test_a_connection_that_is_cut(server: ServerProcess, with_reset: bool) -> None:
     cable = Cable(server.address)
-    with Wire(server.address) as partner, Wire(cable.address) as gone:
+    with StreamClient(server.address) as partner, StreamClient(cable.address) as gone:
         world = partner.create("maze", agents=2)
         partner.join(world)
         gone.join(world)
         gone.send_step()
         partner.step()
-        gone.told()
+        gone.step_reply()
         partner.send_step()
         begun_s = time.monotonic()
         cable.cut(with_reset)
-        assert partner.told().state == rpc.RUNNING
+        assert partner.step_reply().state == rpc.RUNNING
         assert time.monotonic() - begun_s < AT_ONCE_S
         partner.leave()
         partner.destroy(world)
@@ -151,7 +151,7 @@ def test_a_connection_that_is_cut(server: ServerProcess, with_reset: bool) -> No
 @pytest.mark.parametrize("way", ["half closed", "cancelled"])
 def test_a_stream_that_ends(server: ServerProcess, way: str) -> None:
     """Half closed it gets its answers first, and leaves then; cancelled it leaves at once."""
-    with Wire(server.address) as partner, Wire(server.address) as gone:
+    with StreamClient(server.address) as partner, StreamClient(server.address) as gone:
         world = partner.create("maze", agents=2)
         partner.join(world)
         gone.join(world)
@@ -172,15 +172,15 @@ def test_a_stream_that_ends(server: ServerProcess, way: str) -> None:
 
 def test_everyone_of_a_world_vanishes_at_once(server: ServerProcess) -> None:
     """Eight agents in the middle of a step, one of whom resets the world."""
-    with Wire(server.address) as watcher:
+    with StreamClient(server.address) as watcher:
         world = watcher.create("maze", agents=8)
-        wires = [Wire(server.address) for _ in range(8)]
+        wires = [StreamClient(server.address) for _ in range(8)]
         for wire in wires:
             wire.join(world)
         for wire in wires:
             wire.send_step()
         for wire in wires:
-            wire.told()
+            wire.step_reply()
         wires[0].send(reset_world=rpc.ResetWorldRequest(world_name=world))
         for wire in wires[1:5]:
             wire.send_step()
@@ -196,7 +196,7 @@ def test_everyone_of_a_world_vanishes_at_once(server: ServerProcess) -> None:
 
 def test_worlds_that_are_left_behind_are_reaped(server: ServerProcess) -> None:
     """Those of a client that was killed and those that nobody ever joined; not those that somebody is in."""
-    with Wire(server.address) as keeper:
+    with StreamClient(server.address) as keeper:
         kept = keeper.create("catch", lanes=5)
         keeper.join(kept)
         left = keeper.create("maze", agents=2)
@@ -208,7 +208,7 @@ def test_worlds_that_are_left_behind_are_reaped(server: ServerProcess) -> None:
             assert keeper.property("counters.lanes") == 6, "the killed client's world lives as long as it does"
         wait_for(lambda: keeper.property("counters.worlds") == 1)
         assert keeper.property("counters.lanes") == 5
-        assert keeper.step("reward").seen["reward"].shape == (5,)
+        assert keeper.step("reward").observations["reward"].shape == (5,)
         keeper.leave()
         wait_for(lambda: keeper.property("counters.worlds") == 0)
         assert keeper.property("counters.lanes") == 0

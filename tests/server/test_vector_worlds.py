@@ -11,10 +11,10 @@ from dm_env_rpc.v1 import connection, dm_env_adaptor
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.error import DmEnvRpcError
 
-from scripts.support.reference_world import Direct
+from scripts.support.catch_model import CatchModel
+from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import ServerProcess, serving
-from scripts.support.stream_client import Wire
-from tests.support.catch_model import CatchModel
+from scripts.support.stream_client import StreamClient
 from tests.support.engine_streams import FIRST, LAST, MID, refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.random import lane_seeds
@@ -39,12 +39,12 @@ def server() -> Iterator[ServerProcess]:
 def test_thousands_of_lanes_are_those_of_a_pool(server: ServerProcess, cpu: CPURenderer, family: str) -> None:
     """Over several episodes of each lane; in catch, some lanes are judged by the plain model too."""
     settings, shapes = CASES[family]
-    direct = Direct(cpu, family, SEED, LANES, **settings)
+    direct = ReferenceWorld(cpu, family, SEED, LANES, **settings)
     models = {lane: CatchModel(int(seed), 4, 5, 1000) for lane, seed in enumerate(lane_seeds(SEED, LANES))}
     chance = np.random.default_rng(2)
     before = np.full(LANES, LAST)
     episodes = np.zeros(LANES, int)
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         world = wire.create(family, seed=SEED, lanes=LANES, **settings)
         wire.join(world, **SIZE, max_reply_bytes=1 << 30)
         names = sorted(spec.name for spec in wire.specs.observations.values())
@@ -52,7 +52,7 @@ def test_thousands_of_lanes_are_those_of_a_pool(server: ServerProcess, cpu: CPUR
         for step in range(14):
             actions = {name: chance.integers(-1, 2, (LANES, *shape)) for name, shape in shapes.items()}
             see = names if step in (0, 13) else plain
-            seen = wire.step(*see, **actions).seen
+            seen = wire.step(*see, **actions).observations
             direct.step(**{name: values[:, None] for name, values in actions.items()})
             for name in see:
                 expected = direct.see(name, **(SIZE if "." in name else {}))
@@ -79,7 +79,7 @@ def test_thousands_of_lanes_are_those_of_a_pool(server: ServerProcess, cpu: CPUR
 
 
 def test_what_a_join_says_of_the_size_is_so(server: ServerProcess) -> None:
-    with Wire(server.address) as wire:
+    with StreamClient(server.address) as wire:
         world = wire.create("maze", lanes=50)
         with refused("RESOURCE_EXHAUSTED", "1000 at most") as told:
             wire.join(world, max_reply_bytes=1000)

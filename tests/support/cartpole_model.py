@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tests.support.splitmix import mix, uniform
+from scripts.support.splitmix import mix, uniform
 
 Motion: TypeAlias = tuple[float, float, float, float]
 """x, angle, and how fast each changes."""

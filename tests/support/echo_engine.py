@@ -19,7 +19,7 @@ LONG = 1 << 20
 Send: TypeAlias = Callable[[bytes], None]
 
 
-class StandIn:
+class EchoEngine:
     """The thread."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class StandIn:
 class EchoSession:
     """Answers `hold…` when it is released, `long…` with a mebibyte, anything else with itself."""
 
-    def __init__(self, engine: StandIn, name: str, send: Send) -> None:
+    def __init__(self, engine: EchoEngine, name: str, send: Send) -> None:
         self._engine, self._name, self._send = engine, name, send
 
     def open(self) -> None:
@@ -107,14 +107,14 @@ def echo(data: bytes) -> bytes:
 @contextlib.asynccontextmanager
 async def serving(
     limits: Limits | None = None, changes: Mapping[str, int] = MappingProxyType({})
-) -> AsyncIterator[tuple[str, StandIn, Streams]]:
+) -> AsyncIterator[tuple[str, EchoEngine, Streams]]:
     """A gRPC server with the stand-in behind it: its address, the stand-in, and its streams.
 
     `changes` are to gRPC's options.
     """
     options = dict(channel_options(limits or Limits()))
     assert options.keys() >= changes.keys()
-    engine = StandIn()
+    engine = EchoEngine()
     streams = Streams(engine, engine.session, limits or Limits())
     server = grpc.aio.server(options=list({**options, **changes}.items()))
     server.add_generic_rpc_handlers([streams.handler("test.Echo")])

@@ -15,7 +15,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 
-from scripts.support.messages import Refused, Told, packed
+from scripts.support.messages import RequestFailed, StepReply, packed
 from worldloom.render.renderer import Renderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import Session
@@ -30,10 +30,10 @@ _ENOUGH_TICKS = 4
 
 
 @contextmanager
-def refused(code: str, *words: str) -> Iterator[Refused]:
+def refused(code: str, *words: str) -> Iterator[RequestFailed]:
     """What is done within is refused with that code, and the text has these words. What comes back says it after."""
-    told = Refused(0, "")
-    with pytest.raises(Refused) as caught:
+    told = RequestFailed(0, "")
+    with pytest.raises(RequestFailed) as caught:
         yield told
     told.code, told.text = caught.value.code, caught.value.text
     assert caught.value.code == code, caught.value.text
@@ -41,7 +41,7 @@ def refused(code: str, *words: str) -> Iterator[Refused]:
         assert word in caught.value.text
 
 
-class Desk:
+class EngineHarness:
     """An engine, and everyone who talks to it. The renderer is lent: it is not closed here."""
 
     def __init__(
@@ -83,12 +83,12 @@ class Desk:
         for _ in range(_ENOUGH_TICKS):
             self.tick()
 
-    def step_all(self, *streams: "Stream", see: Sequence[str] = ()) -> list[Told]:
+    def step_all(self, *streams: "Stream", see: Sequence[str] = ()) -> list[StepReply]:
         """These streams step in one tick, without actions."""
         for stream in streams:
             stream.post_step(*see)
         self.settle()
-        return [stream.told() for stream in streams]
+        return [stream.step_reply() for stream in streams]
 
     def check_empty(self) -> None:
         """Nothing is left of worlds, lanes and agents, in the engine's books and in the pools."""
@@ -104,10 +104,10 @@ class Desk:
 class Stream:
     """A client's side of one stream. Each request gets one answer, and one is under way at a time."""
 
-    def __init__(self, desk: Desk, name: str) -> None:
-        self.desk = desk
+    def __init__(self, harness: EngineHarness, name: str) -> None:
+        self.harness = harness
         self.replies: list[rpc.EnvironmentResponse] = []
-        self.session = Session(desk.engine, name, partial(desk.route.send, self))
+        self.session = Session(harness.engine, name, partial(harness.route.send, self))
         self.world = ""
         self.specs = rpc.ActionObservationSpecs()
 
@@ -123,10 +123,10 @@ class Stream:
         self.world = world
         return self.specs
 
-    def step(self, *see: str, **actions: Any) -> Told:
+    def step(self, *see: str, **actions: Any) -> StepReply:
         self.post_step(*see, **actions)
-        self.desk.settle()
-        return self.told()
+        self.harness.settle()
+        return self.step_reply()
 
     def reset(self, **settings: Any) -> rpc.ActionObservationSpecs:
         self.specs = self.ask(reset=rpc.ResetRequest(settings=packed(settings))).reset.specs
@@ -134,7 +134,7 @@ class Stream:
 
     def reset_world(self, world: str, **settings: Any) -> None:
         self.post_reset_world(world, **settings)
-        self.desk.settle()
+        self.harness.settle()
         self.take("reset_world")
 
     def leave(self) -> None:
@@ -160,7 +160,7 @@ class Stream:
         asked = rpc.EnvironmentRequest()
         asked.extension.Pack(request)
         self.post(asked)
-        self.desk.settle()
+        self.harness.settle()
         response = properties_pb2.PropertyResponse()
         assert self.take("extension").extension.Unpack(response)
         return response
@@ -169,14 +169,14 @@ class Stream:
 
     def ask(self, **payload: Any) -> rpc.EnvironmentResponse:
         self.post(rpc.EnvironmentRequest(**payload))
-        self.desk.settle()
+        self.harness.settle()
         return self.take(next(iter(payload)))
 
     def post(self, request: rpc.EnvironmentRequest) -> None:
         self.post_bytes(request.SerializeToString())
 
     def post_bytes(self, data: bytes) -> None:
-        self.desk.post(lambda: self.session.receive(data))
+        self.harness.post(lambda: self.session.receive(data))
 
     def post_step(self, *see: str, **actions: Any) -> None:
         uids = {spec.name: uid for uid, spec in self.specs.actions.items()}
@@ -193,13 +193,13 @@ class Stream:
 
     def close(self) -> None:
         """The stream is gone."""
-        self.desk.post(self.session.close)
-        self.desk.settle()
+        self.harness.post(self.session.close)
+        self.harness.settle()
 
     @property
     def waits(self) -> bool:
         """No answer has come, however often the engine ticks."""
-        self.desk.settle()
+        self.harness.settle()
         return not self.replies
 
     def take(self, kind: str) -> rpc.EnvironmentResponse:
@@ -207,15 +207,15 @@ class Stream:
         assert len(self.replies) == 1, f"{len(self.replies)} answers: expected one"
         response = self.replies.pop()
         if response.WhichOneof("payload") == "error":
-            raise Refused(response.error.code, response.error.message)
+            raise RequestFailed(response.error.code, response.error.message)
         assert response.WhichOneof("payload") == kind
         return response
 
-    def told(self) -> Told:
+    def step_reply(self) -> StepReply:
         """The answer to a step."""
         step = self.take("step").step
         names = {uid: spec.name for uid, spec in self.specs.observations.items()}
-        return Told(
+        return StepReply(
             step.state,
             {names[uid]: np.asarray(tensor_utils.unpack_tensor(tensor)) for uid, tensor in step.observations.items()},
         )

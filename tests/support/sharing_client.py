@@ -8,17 +8,17 @@ in it says whether the picture is still what it was.
 
 import sys
 
-from scripts.support.shared_memory import Mapped
-from scripts.support.stream_client import Wire
+from scripts.support.shared_memory import MappedSegment
+from scripts.support.stream_client import StreamClient
 
 
 def main(address: str, family: str, lanes: int) -> None:
-    wire = Wire(address)
+    wire = StreamClient(address)
     world = wire.create(family, **({"lanes": lanes} if lanes else {}))
     wire.join(world, shm=True, max_reply_bytes=1 << 30)
-    mapped = Mapped(wire.property)
-    seen = wire.step("eye.rgb", "eye.rgb@shm").seen
-    picture = mapped.pictures(seen["eye.rgb@shm"], seen["eye.rgb"])
+    mapped = MappedSegment(wire.property)
+    seen = wire.step("eye.rgb", "eye.rgb@shm").observations
+    picture = mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"])
     print("shared", flush=True)
     for _ in sys.stdin:
         print("the same" if picture.tobytes() == seen["eye.rgb"].tobytes() else "another", flush=True)

@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from scripts.support.stream_client import Wire
+from scripts.support.stream_client import StreamClient
 from tests.support.serve_process import failed_start, serve_process
 from worldloom.protos.cogment.api import agent_pb2, orchestrator_pb2
 from worldloom.protos.cogment.api.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
@@ -95,7 +95,7 @@ def test_all_services_are_on_one_port(tmp_path: Path) -> None:
                 EnvStartRequest(trial_id="mine", actor_counts=[2, 0]), timeout=TIMEOUT_S
             )
             assert len(started.observation_set.actors_map) == 2  # the file's own world
-            with Wire(server.address) as wire:
+            with StreamClient(server.address) as wire:
                 wire.join(wire.create("catch"))
                 assert wire.property("counters.worlds") == 2
                 assert wire.property("counters.trials") == 1
@@ -151,7 +151,7 @@ def test_a_human_may_take_longer_than_an_idle_world(tmp_path: Path) -> None:
     with (
         serve_process(*START, "--cogment", "trial.yaml", "--idle-world-s", "0.6", folder=tmp_path) as server,
         grpc.insecure_channel(server.address) as channel,
-        Wire(server.address) as wire,
+        StreamClient(server.address) as wire,
     ):
         trials = TrialStub(channel)
         start = trials.Start(orchestrator_pb2.TrialStartRequest(), timeout=TIMEOUT_S, wait_for_ready=True)

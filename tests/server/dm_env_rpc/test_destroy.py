@@ -2,18 +2,18 @@
 
 import pytest
 
-from tests.support.engine_streams import RUNNING, Desk, Stream, refused
+from tests.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 
 
 @pytest.fixture
-def pair(desk: Desk) -> tuple[Stream, Stream]:
+def pair(harness: EngineHarness) -> tuple[Stream, Stream]:
     """Two agents in the middle of an episode."""
-    one, two = desk.stream(), desk.stream()
+    one, two = harness.stream(), harness.stream()
     world = one.create("maze", size=5, agents=2)
     one.join(world)
     two.join(world)
-    desk.step_all(one, two)
+    harness.step_all(one, two)
     return one, two
 
 
@@ -22,33 +22,37 @@ def test_a_stream_cannot_destroy_the_world_it_has_joined(pair: tuple[Stream, Str
     for stream in pair:
         with refused("FAILED_PRECONDITION", one.world):
             stream.destroy(one.world)
-    assert [told.state for told in one.desk.step_all(*pair)] == [RUNNING] * 2
+    assert [told.state for told in one.harness.step_all(*pair)] == [RUNNING] * 2
     one.leave()
     with refused("FAILED_PRECONDITION"):
         two.destroy(one.world)
     one.destroy(one.world)
 
 
-def test_whoever_waits_in_a_destroyed_world_is_told_at_once(desk: Desk, pair: tuple[Stream, Stream]) -> None:
+def test_whoever_waits_in_a_destroyed_world_is_told_at_once(
+    harness: EngineHarness, pair: tuple[Stream, Stream]
+) -> None:
     one, _ = pair
-    killer = desk.stream()
+    killer = harness.stream()
     one.post_step("eye.rgb")
     assert one.waits
     killer.destroy(one.world)
     with refused("NOT_FOUND", "gone", one.world):
-        one.told()
+        one.step_reply()
     for _ in range(2):
         for stream in pair:
             with refused("NOT_FOUND", "gone"):
                 stream.step()
             with refused("NOT_FOUND", "gone"):
                 stream.reset()
-    desk.check_empty()
+    harness.check_empty()
 
 
-def test_a_reset_that_waits_in_a_destroyed_world_is_refused(desk: Desk, pair: tuple[Stream, Stream]) -> None:
+def test_a_reset_that_waits_in_a_destroyed_world_is_refused(
+    harness: EngineHarness, pair: tuple[Stream, Stream]
+) -> None:
     one, _ = pair
-    outside, killer = desk.stream(), desk.stream()
+    outside, killer = harness.stream(), harness.stream()
     one.post_reset_world(one.world)
     outside.post_reset_world(one.world)
     assert one.waits
@@ -59,21 +63,21 @@ def test_a_reset_that_waits_in_a_destroyed_world_is_refused(desk: Desk, pair: tu
             stream.take("reset_world")
 
 
-def test_a_step_and_the_end_of_its_world_in_one_tick(desk: Desk, pair: tuple[Stream, Stream]) -> None:
+def test_a_step_and_the_end_of_its_world_in_one_tick(harness: EngineHarness, pair: tuple[Stream, Stream]) -> None:
     one, two = pair
-    killer = desk.stream()
+    killer = harness.stream()
     one.post_step("eye.rgb")
     two.post_step("eye.rgb")
     killer.destroy(one.world)
     for stream in pair:
         with refused("NOT_FOUND", "gone"):
-            stream.told()
-    desk.check_empty()
+            stream.step_reply()
+    harness.check_empty()
 
 
 @pytest.mark.parametrize("shm", [False, True])
-def test_from_a_destroyed_world_one_can_leave_or_go_straight_to_another(desk: Desk, shm: bool) -> None:
-    one, two, killer = (desk.stream() for _ in range(3))
+def test_from_a_destroyed_world_one_can_leave_or_go_straight_to_another(harness: EngineHarness, shm: bool) -> None:
+    one, two, killer = (harness.stream() for _ in range(3))
     world, other = killer.create("maze", size=5, agents=2), killer.create("catch")
     one.join(world, shm=shm)
     two.join(world, shm=shm)
@@ -92,38 +96,40 @@ def test_from_a_destroyed_world_one_can_leave_or_go_straight_to_another(desk: De
         two.step()
     one.leave()
     killer.destroy(other)
-    desk.check_empty()
+    harness.check_empty()
 
 
-def test_a_stream_that_vanishes_after_its_world_leaves_nothing(desk: Desk, pair: tuple[Stream, Stream]) -> None:
-    killer = desk.stream()
+def test_a_stream_that_vanishes_after_its_world_leaves_nothing(
+    harness: EngineHarness, pair: tuple[Stream, Stream]
+) -> None:
+    killer = harness.stream()
     pair[0].post_step()
     assert pair[0].waits
     killer.destroy(pair[0].world)
     for stream in pair:
         stream.close()
-    desk.check_empty()
-    assert desk.engine.counters.streams == 1
+    harness.check_empty()
+    assert harness.engine.counters.streams == 1
 
 
-def test_lanes_of_destroyed_worlds_are_used_again_and_show_nothing_of_before(desk: Desk) -> None:
-    stream = desk.stream()
+def test_lanes_of_destroyed_worlds_are_used_again_and_show_nothing_of_before(harness: EngineHarness) -> None:
+    stream = harness.stream()
     seen = []
     for _ in range(20):
         world = stream.create("maze", size=5, seed=4, lanes=5)
         stream.join(world, width=8, height=8)
         stream.step("eye.rgb")
-        seen.append(stream.step("eye.rgb").seen["eye.rgb"].tobytes())
+        seen.append(stream.step("eye.rgb").observations["eye.rgb"].tobytes())
         stream.leave()
         stream.destroy(world)
     assert len(set(seen)) == 1
-    (pool,) = desk.engine.directory._pools.values()
+    (pool,) = harness.engine.directory._pools.values()
     assert pool.capacity <= 10
-    desk.check_empty()
+    harness.check_empty()
 
 
-def test_worlds_of_many_settings_do_not_pile_up_pools(desk: Desk) -> None:
-    stream = desk.stream()
+def test_worlds_of_many_settings_do_not_pile_up_pools(harness: EngineHarness) -> None:
+    stream = harness.stream()
     for rows in range(3, 40):
         world = stream.create("catch", rows=rows)
         stream.reset_world(world, max_steps=rows)
@@ -131,29 +137,29 @@ def test_worlds_of_many_settings_do_not_pile_up_pools(desk: Desk) -> None:
         assert stream.step().state == RUNNING
         stream.leave()
         stream.destroy(world)
-    assert len(desk.engine.directory._pools) <= 9
-    desk.check_empty()
+    assert len(harness.engine.directory._pools) <= 9
+    harness.check_empty()
 
 
 def test_worlds_that_nobody_is_in_are_reaped_after_a_while(cpu: CPURenderer) -> None:
     now_s = [1000.0]
-    desk = Desk(cpu, clock=lambda: now_s[0], idle_world_s=60.0)
-    stream, peer = desk.stream(), desk.stream()
+    harness = EngineHarness(cpu, clock=lambda: now_s[0], idle_world_s=60.0)
+    stream, peer = harness.stream(), harness.stream()
     left, used, fresh = (stream.create("catch") for _ in range(3))
     stream.join(used)
     now_s[0] += 59
-    assert not desk.engine.directory.reap()
+    assert not harness.engine.directory.reap()
     peer.reset_world(fresh)
     now_s[0] += 2
-    assert [world.name for world in desk.engine.directory.reap()] == [left]
+    assert [world.name for world in harness.engine.directory.reap()] == [left]
     with refused("NOT_FOUND", "--idle-world-s"):
         peer.join(left)
     now_s[0] += 1000
-    assert [world.name for world in desk.engine.directory.reap()] == [fresh]
+    assert [world.name for world in harness.engine.directory.reap()] == [fresh]
     assert stream.step().state == RUNNING
     stream.leave()
     now_s[0] += 59
-    assert not desk.engine.directory.reap()
+    assert not harness.engine.directory.reap()
     now_s[0] += 2
-    assert [world.name for world in desk.engine.directory.reap()] == [used]
-    desk.check_empty()
+    assert [world.name for world in harness.engine.directory.reap()] == [used]
+    harness.check_empty()

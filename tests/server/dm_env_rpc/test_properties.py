@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.support.reference_world import Direct
-from tests.support.engine_streams import Desk, Stream, refused
+from scripts.support.reference_world import ReferenceWorld
+from tests.support.engine_streams import EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.dm_env_rpc import properties
 
@@ -23,8 +23,8 @@ LIGHTS: dict[str, list[float]] = {
 }
 
 
-def joined(desk: Desk, family: str = "maze", world: str | None = None, **settings: Any) -> Stream:
-    stream = desk.stream()
+def joined(harness: EngineHarness, family: str = "maze", world: str | None = None, **settings: Any) -> Stream:
+    stream = harness.stream()
     stream.join(stream.create(family, **{"seed": 6, **settings}) if world is None else world, **SIZE)
     return stream
 
@@ -34,28 +34,34 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("degrees", [1.0, 40, 170.0])
-def test_a_field_of_view_is_for_its_stream_and_camera_alone(desk: Desk, cpu: CPURenderer, degrees: float) -> None:
-    one = joined(desk, agents=2, size=7)
-    two, other = joined(desk, world=one.world), joined(desk, agents=2, size=7)
+def test_a_field_of_view_is_for_its_stream_and_camera_alone(
+    harness: EngineHarness, cpu: CPURenderer, degrees: float
+) -> None:
+    one = joined(harness, agents=2, size=7)
+    two, other = joined(harness, world=one.world), joined(harness, agents=2, size=7)
     see = ("eye.rgb", "eye.depth", "map.rgb")
     assert one.read("camera.eye.field_of_view") == pytest.approx(75.0)
     one.write("camera.eye.field_of_view", degrees)
     assert one.read("camera.eye.field_of_view") == pytest.approx(degrees)
     assert two.read("camera.eye.field_of_view") == pytest.approx(75.0)
-    direct = Direct(cpu, "maze", 6, agents=2, size=7)
+    direct = ReferenceWorld(cpu, "maze", 6, agents=2, size=7)
     for _ in range(2):
         direct.step()
-        told = desk.step_all(one, two, other, see=see)
+        told = harness.step_all(one, two, other, see=see)
         wide = float(np.tan(np.radians(degrees) / 2))
-        for agent, half_height, seen in ((0, wide, told[0].seen), (1, None, told[1].seen), (0, None, told[2].seen)):
+        for agent, half_height, seen in (
+            (0, wide, told[0].observations),
+            (1, None, told[1].observations),
+            (0, None, told[2].observations),
+        ):
             for name in see:
                 changed = half_height if name.startswith("eye") else None
                 assert same(seen[name], direct.draw(name, agent, **SIZE, half_height=changed)), name
-    assert not same(told[0].seen["eye.rgb"], told[2].seen["eye.rgb"])
+    assert not same(told[0].observations["eye.rgb"], told[2].observations["eye.rgb"])
 
 
-def test_a_field_of_view_lasts_until_the_stream_leaves(desk: Desk) -> None:
-    stream = joined(desk)
+def test_a_field_of_view_lasts_until_the_stream_leaves(harness: EngineHarness) -> None:
+    stream = joined(harness)
     stream.write("camera.eye.field_of_view", 30.0)
     stream.reset(width=8)
     stream.step("eye.rgb")
@@ -66,47 +72,51 @@ def test_a_field_of_view_lasts_until_the_stream_leaves(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("family", "camera"), [("maze", "map"), ("catch", "eye")])
-def test_the_height_of_an_orthographic_picture(desk: Desk, cpu: CPURenderer, family: str, camera: str) -> None:
-    stream, other = joined(desk, family), joined(desk, family)
+def test_the_height_of_an_orthographic_picture(
+    harness: EngineHarness, cpu: CPURenderer, family: str, camera: str
+) -> None:
+    stream, other = joined(harness, family), joined(harness, family)
     key, name = f"camera.{camera}.height_m", f"{camera}.rgb"
     before = stream.read(key)
     stream.write(key, 3)
-    direct = Direct(cpu, family, 6)
+    direct = ReferenceWorld(cpu, family, 6)
     direct.step()
-    changed, unchanged = desk.step_all(stream, other, see=(name,))
-    assert same(changed.seen[name], direct.draw(name, **SIZE, half_height=1.5))
-    assert same(unchanged.seen[name], direct.draw(name, **SIZE, half_height=float(before) / 2))
-    assert same(unchanged.seen[name], direct.draw(name, **SIZE))
-    assert not same(changed.seen[name], unchanged.seen[name])
+    changed, unchanged = harness.step_all(stream, other, see=(name,))
+    assert same(changed.observations[name], direct.draw(name, **SIZE, half_height=1.5))
+    assert same(unchanged.observations[name], direct.draw(name, **SIZE, half_height=float(before) / 2))
+    assert same(unchanged.observations[name], direct.draw(name, **SIZE))
+    assert not same(changed.observations[name], unchanged.observations[name])
 
 
 @pytest.mark.parametrize("family", ["maze", "catch", "cartpole"])
 @pytest.mark.parametrize("columns", [*([one] for one in LIGHTS), list(LIGHTS)])
-def test_light_is_for_its_world_alone(desk: Desk, cpu: CPURenderer, family: str, columns: list[str]) -> None:
-    lit, other = joined(desk, family, lanes=2), joined(desk, family, lanes=2)
+def test_light_is_for_its_world_alone(
+    harness: EngineHarness, cpu: CPURenderer, family: str, columns: list[str]
+) -> None:
+    lit, other = joined(harness, family, lanes=2), joined(harness, family, lanes=2)
     lighting = {column: LIGHTS[column] for column in columns}
     for column, value in lighting.items():
         lit.write(f"world.lighting.{column}", np.array(value, np.float32))
         np.testing.assert_array_equal(lit.read(f"world.lighting.{column}"), np.array(value, np.float32))
-    direct, plain = Direct(cpu, family, 6, 2), Direct(cpu, family, 6, 2)
+    direct, plain = ReferenceWorld(cpu, family, 6, 2), ReferenceWorld(cpu, family, 6, 2)
     for _ in range(3):
         direct.step()
         plain.step()
-        changed, unchanged = desk.step_all(lit, other, see=("eye.rgb", "eye.depth"))
-        assert same(changed.seen["eye.rgb"], direct.draw("eye.rgb", **SIZE, lighting=lighting))
-        assert same(unchanged.seen["eye.rgb"], plain.draw("eye.rgb", **SIZE))
-        assert same(changed.seen["eye.depth"], unchanged.seen["eye.depth"])
+        changed, unchanged = harness.step_all(lit, other, see=("eye.rgb", "eye.depth"))
+        assert same(changed.observations["eye.rgb"], direct.draw("eye.rgb", **SIZE, lighting=lighting))
+        assert same(unchanged.observations["eye.rgb"], plain.draw("eye.rgb", **SIZE))
+        assert same(changed.observations["eye.depth"], unchanged.observations["eye.depth"])
     if len(columns) > 1:
-        assert not same(changed.seen["eye.rgb"], unchanged.seen["eye.rgb"])
+        assert not same(changed.observations["eye.rgb"], unchanged.observations["eye.rgb"])
 
 
-def test_everyone_in_a_world_has_its_light_and_the_next_world_in_its_lanes_has_not(desk: Desk) -> None:
-    one = joined(desk, agents=2)
-    two = joined(desk, world=one.world)
-    fresh = joined(desk, agents=2).step("eye.rgb").seen["eye.rgb"]
+def test_everyone_in_a_world_has_its_light_and_the_next_world_in_its_lanes_has_not(harness: EngineHarness) -> None:
+    one = joined(harness, agents=2)
+    two = joined(harness, world=one.world)
+    fresh = joined(harness, agents=2).step("eye.rgb").observations["eye.rgb"]
     one.write("world.lighting.ambient", [5.0, 0.0, 0.0])
-    lit, _ = desk.step_all(one, two, see=("eye.rgb",))
-    assert not same(lit.seen["eye.rgb"], fresh)
+    lit, _ = harness.step_all(one, two, see=("eye.rgb",))
+    assert not same(lit.observations["eye.rgb"], fresh)
     assert two.read("world.lighting.ambient").tolist() == [5, 0, 0]
     one.leave()
     two.leave()
@@ -115,8 +125,8 @@ def test_everyone_in_a_world_has_its_light_and_the_next_world_in_its_lanes_has_n
     assert two.read("world.lighting.ambient").tolist() == [5, 0, 0], "it stays until the world is gone"
     two.leave()
     one.destroy(one.world)
-    again = joined(desk, agents=2)
-    assert same(again.step("eye.rgb").seen["eye.rgb"], fresh)
+    again = joined(harness, agents=2)
+    assert same(again.step("eye.rgb").observations["eye.rgb"], fresh)
 
 
 @pytest.mark.parametrize(
@@ -136,25 +146,25 @@ def test_everyone_in_a_world_has_its_light_and_the_next_world_in_its_lanes_has_n
         ("world.lighting.fog_range", [-1.0, 4.0]),
     ],
 )
-def test_wrong_values_change_nothing(desk: Desk, key: str, wrong: Any) -> None:
-    stream = joined(desk)
-    picture, before = stream.step("eye.rgb").seen["eye.rgb"], stream.read(key)
+def test_wrong_values_change_nothing(harness: EngineHarness, key: str, wrong: Any) -> None:
+    stream = joined(harness)
+    picture, before = stream.step("eye.rgb").observations["eye.rgb"], stream.read(key)
     stream.reset_world(stream.world, seed=6)
     with refused("INVALID_ARGUMENT", key.rpartition(".")[2]):
         stream.write(key, wrong)
     np.testing.assert_array_equal(stream.read(key), before)
-    assert same(stream.step("eye.rgb").seen["eye.rgb"], picture)
+    assert same(stream.step("eye.rgb").observations["eye.rgb"], picture)
 
 
-def test_what_can_only_be_read(desk: Desk) -> None:
-    stream = joined(desk)
+def test_what_can_only_be_read(harness: EngineHarness) -> None:
+    stream = joined(harness)
     for key in ("world.seed", "world.episode", "world.name", "server.version", "counters.steps", "limits.max_worlds"):
         with refused("PERMISSION_DENIED", key):
             stream.write(key, 1)
 
 
-def test_what_the_properties_of_a_world_say(desk: Desk) -> None:
-    stream = joined(desk, "catch", rows=3, seed=2**64 - 1)
+def test_what_the_properties_of_a_world_say(harness: EngineHarness) -> None:
+    stream = joined(harness, "catch", rows=3, seed=2**64 - 1)
     assert stream.read("world.name") == stream.world
     assert stream.read("world.family") == "catch"
     assert stream.read("world.seed") == 2**64 - 1
@@ -166,8 +176,8 @@ def test_what_the_properties_of_a_world_say(desk: Desk) -> None:
     assert counts == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
-def test_properties_of_a_world_are_there_while_one_is_in_it(desk: Desk) -> None:
-    stream, killer = desk.stream(), desk.stream()
+def test_properties_of_a_world_are_there_while_one_is_in_it(harness: EngineHarness) -> None:
+    stream, killer = harness.stream(), harness.stream()
     assert set(stream.list_properties()) == {"server", "limits", "families", "counters", "timers"}
     for key in ("world.seed", "camera.eye.field_of_view"):
         with refused("NOT_FOUND", key):
@@ -182,8 +192,8 @@ def test_properties_of_a_world_are_there_while_one_is_in_it(desk: Desk) -> None:
     assert set(stream.list_properties()) == {"server", "limits", "families", "counters", "timers"}
 
 
-def test_every_property_that_is_listed_can_be_read_as_its_spec_says(desk: Desk) -> None:
-    stream = joined(desk, "maze", lanes=3)
+def test_every_property_that_is_listed_can_be_read_as_its_spec_says(harness: EngineHarness) -> None:
+    stream = joined(harness, "maze", lanes=3)
     stream.step("eye.rgb")
     waiting, seen = [""], 0
     while waiting:
@@ -201,9 +211,11 @@ def test_every_property_that_is_listed_can_be_read_as_its_spec_says(desk: Desk) 
     assert seen > 60
 
 
-def test_reading_properties_loads_no_family_that_needs_an_extra(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_properties_loads_no_family_that_needs_an_extra(
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would keep everybody waiting for what it imports."""
     monkeypatch.setattr(properties, "known_families", lambda: ("heavy",))
     monkeypatch.setattr(properties, "needs_extra", lambda name: True)
     monkeypatch.setattr(properties, "is_loaded", lambda name: False)
-    assert "`worldloom describe heavy`" in desk.stream().read("families.heavy.text")
+    assert "`worldloom describe heavy`" in harness.stream().read("families.heavy.text")

@@ -9,8 +9,8 @@ import itertools
 import numpy as np
 import pytest
 
-from scripts.support.messages import Refused
-from tests.support.engine_streams import FIRST, INTERRUPTED, LAST, RUNNING, TERMINATED, Desk, Stream, refused
+from scripts.support.messages import RequestFailed
+from tests.support.engine_streams import FIRST, INTERRUPTED, LAST, RUNNING, TERMINATED, EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
 
@@ -24,21 +24,21 @@ SEEN = ("count", "reward", "discount", "step_type")
 
 
 @pytest.fixture(scope="module")
-def desk(cpu: CPURenderer, fresh_registry: Registry) -> Desk:
+def harness(cpu: CPURenderer, fresh_registry: Registry) -> EngineHarness:
     fresh_registry.add("tests.support.toy:Toy")
-    return Desk(cpu)
+    return EngineHarness(cpu)
 
 
 class Scene:
     """A caller and two others, each in the place its word says. `answered` is what the caller was told, if anything."""
 
-    def __init__(self, desk: Desk, caller: str, peers: tuple[str, str]) -> None:
-        self.desk = desk
-        self.outsider = desk.stream()
+    def __init__(self, harness: EngineHarness, caller: str, peers: tuple[str, str]) -> None:
+        self.harness = harness
+        self.outsider = harness.stream()
         self.world = self.outsider.create("toy", agents=4, longest=1)
         self.elsewhere = self.outsider.create("toy", longest=1)
-        self.caller = desk.stream()
-        self.peers = [desk.stream() for _ in peers]
+        self.caller = harness.stream()
+        self.peers = [harness.stream() for _ in peers]
         self.words = dict(zip(self.peers, peers, strict=True))
         self.inside: list[Stream] = []
         self._begin(caller)
@@ -56,9 +56,9 @@ class Scene:
         later = [stream for stream, word in word_of.items() if word == "not begun"]
         runs = [stream for stream in word_of if stream not in over and stream not in later]
         self._join(over)
-        self.desk.step_all(*over)
+        self.harness.step_all(*over)
         self._join(runs)
-        told = self.desk.step_all(*over, *runs)
+        told = self.harness.step_all(*over, *runs)
         assert [one.state for one in told] == [TERMINATED] * len(over) + [RUNNING] * len(runs)
         self._join(later)
 
@@ -69,7 +69,7 @@ class Scene:
 
     def _count(self) -> int:
         """The steps of the episode, for whoever sees it one last time."""
-        world = self.desk.engine.directory.worlds[self.world]
+        world = self.harness.engine.directory.worlds[self.world]
         return int(np.asarray(world.pool.state.count[world.lanes])[0])
 
     def post_steps(self, streams: list[Stream]) -> None:
@@ -84,7 +84,7 @@ class Scene:
         word = self.words[peer]
         if word == "steps later":
             peer.post_step(*SEEN)
-            self.desk.settle()
+            self.harness.settle()
             self.check_cut(peer)
         elif word == "leaves":
             peer.leave()
@@ -96,7 +96,7 @@ class Scene:
             peer.reset()
         elif word == "calls too":
             peer.post_reset_world(self.world)
-            self.desk.settle()
+            self.harness.settle()
         elif word == "sees the world destroyed":
             self.outsider.destroy(self.world)
             return True
@@ -104,20 +104,20 @@ class Scene:
 
     def check_cut(self, peer: Stream) -> None:
         """The world as it was, one last time."""
-        told = peer.told()
+        told = peer.step_reply()
         assert told.state == INTERRUPTED
-        assert int(told.seen["count"]) == self.count
-        assert (float(told.seen["reward"]), float(told.seen["discount"])) == (0, 1)
-        assert int(told.seen["step_type"]) == LAST
+        assert int(told.observations["count"]) == self.count
+        assert (float(told.observations["reward"]), float(told.observations["discount"])) == (0, 1)
+        assert int(told.observations["step_type"]) == LAST
 
 
-def check(desk: Desk, caller: str, peers: tuple[str, str]) -> None:
-    scene = Scene(desk, caller, peers)
+def check(harness: EngineHarness, caller: str, peers: tuple[str, str]) -> None:
+    scene = Scene(harness, caller, peers)
     blocks = [peer for peer in scene.peers if scene.words[peer] not in (*NOT_RUNNING, "has stepped")]
     stepped = [peer for peer in scene.peers if scene.words[peer] == "has stepped"]
     scene.post_steps(stepped)
     scene.caller.post_reset_world(scene.world)
-    desk.settle()
+    harness.settle()
     for peer in stepped:
         scene.check_cut(peer)
     waiting_too: list[Stream] = []
@@ -138,7 +138,7 @@ def check(desk: Desk, caller: str, peers: tuple[str, str]) -> None:
         assert scene.caller.waits
         for peer in blocks:
             peer.post_step(*SEEN)
-        desk.settle()
+        harness.settle()
         for peer in blocks:
             scene.check_cut(peer)
     for one in (scene.caller, *waiting_too):
@@ -148,11 +148,11 @@ def check(desk: Desk, caller: str, peers: tuple[str, str]) -> None:
 
 def check_begins_anew(scene: Scene) -> None:
     """Everyone in the world begins the next sequence, and nobody hears of the last one again."""
-    for told in scene.desk.step_all(*scene.inside, see=SEEN):
+    for told in scene.harness.step_all(*scene.inside, see=SEEN):
         assert told.state == RUNNING
-        assert int(told.seen["count"]) == 0
-        assert int(told.seen["step_type"]) == FIRST
-    for told in scene.desk.step_all(*scene.inside):
+        assert int(told.observations["count"]) == 0
+        assert int(told.observations["step_type"]) == FIRST
+    for told in scene.harness.step_all(*scene.inside):
         assert told.state == TERMINATED
 
 
@@ -168,32 +168,36 @@ def check_gone(scene: Scene, waiting: list[Stream]) -> None:
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("first", PEERS)
-def test_every_combination(desk: Desk, caller: str, first: str) -> None:
+def test_every_combination(harness: EngineHarness, caller: str, first: str) -> None:
     for second in PEERS:
         try:
-            check(desk, caller, (first, second))
-        except (AssertionError, Refused) as error:
+            check(harness, caller, (first, second))
+        except (AssertionError, RequestFailed) as error:
             raise AssertionError(f"caller {caller}; the others: {first}, {second}") from error
 
 
 @pytest.mark.parametrize("words", list(itertools.combinations_with_replacement(PEERS[:5], 2)))
-def test_the_request_and_all_steps_may_come_in_one_tick(desk: Desk, words: tuple[str, str]) -> None:
+def test_the_request_and_all_steps_may_come_in_one_tick(harness: EngineHarness, words: tuple[str, str]) -> None:
     """Whoever runs is cut, before or after the call; whoever does not begins at once, if all have stepped."""
     for caller_first in (True, False):
-        scene = Scene(desk, "unjoined", words)
+        scene = Scene(harness, "unjoined", words)
         if caller_first:
             scene.caller.post_reset_world(scene.world)
         for peer in scene.peers:
             peer.post_step(*SEEN)
         if not caller_first:
             scene.caller.post_reset_world(scene.world)
-        desk.settle()
+        harness.settle()
         scene.caller.take("reset_world")
         running = [peer for peer in scene.peers if scene.words[peer] not in NOT_RUNNING]
         for peer in running:
             scene.check_cut(peer)
             peer.post_step(*SEEN)
-        desk.settle()
+        harness.settle()
         for peer in scene.peers:
-            told = peer.told()
-            assert (told.state, int(told.seen["count"]), int(told.seen["step_type"])) == (RUNNING, 0, FIRST)
+            told = peer.step_reply()
+            assert (told.state, int(told.observations["count"]), int(told.observations["step_type"])) == (
+                RUNNING,
+                0,
+                FIRST,
+            )

@@ -11,17 +11,27 @@ from google.protobuf import struct_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.support.reference_world import Direct
-from tests.support.engine_streams import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Desk, Stream, refused
+from scripts.support.reference_world import ReferenceWorld
+from tests.support.engine_streams import (
+    FIRST,
+    INTERRUPTED,
+    LAST,
+    MID,
+    RUNNING,
+    TERMINATED,
+    EngineHarness,
+    Stream,
+    refused,
+)
 from worldloom.render.cpu import CPURenderer
 
 COUNTS = ("world.episode", "world.steps")
 
 
 @pytest.fixture
-def stream(desk: Desk) -> Stream:
+def stream(harness: EngineHarness) -> Stream:
     """A stream in a world of catch whose ball lands after three steps."""
-    made = desk.stream()
+    made = harness.stream()
     made.join(made.create("catch", rows=4, seed=7), width=8, height=8)
     return made
 
@@ -32,28 +42,28 @@ def counts(stream: Stream) -> list[Any]:
 
 def post_actions(stream: Stream, actions: dict[int, rpc.Tensor]) -> None:
     stream.post(rpc.EnvironmentRequest(step=rpc.StepRequest(actions=actions)))
-    stream.desk.settle()
+    stream.harness.settle()
 
 
 def test_an_episode_runs_until_its_end_and_the_next_step_begins_another(stream: Stream) -> None:
     for episode in range(3):
         told = [stream.step("reward", "discount", "step_type") for _ in range(4)]
         assert [one.state for one in told] == [RUNNING, RUNNING, RUNNING, TERMINATED]
-        assert [int(one.seen["step_type"]) for one in told] == [FIRST, MID, MID, LAST]
-        assert [float(one.seen["discount"]) for one in told] == [1, 1, 1, 0]
-        assert [float(one.seen["reward"]) for one in told[:-1]] == [0, 0, 0]
-        assert abs(float(told[-1].seen["reward"])) == 1
+        assert [int(one.observations["step_type"]) for one in told] == [FIRST, MID, MID, LAST]
+        assert [float(one.observations["discount"]) for one in told] == [1, 1, 1, 0]
+        assert [float(one.observations["reward"]) for one in told[:-1]] == [0, 0, 0]
+        assert abs(float(told[-1].observations["reward"])) == 1
         assert counts(stream) == [episode, 3]
 
 
-def test_an_episode_that_takes_too_long_is_interrupted(desk: Desk) -> None:
-    stream = desk.stream()
+def test_an_episode_that_takes_too_long_is_interrupted(harness: EngineHarness) -> None:
+    stream = harness.stream()
     stream.join(stream.create("catch", rows=9, max_steps=2))
     for _ in range(3):
         told = [stream.step("discount", "step_type") for _ in range(3)]
         assert [one.state for one in told] == [RUNNING, RUNNING, INTERRUPTED]
-        assert float(told[-1].seen["discount"]) == 1
-        assert int(told[-1].seen["step_type"]) == LAST
+        assert float(told[-1].observations["discount"]) == 1
+        assert int(told[-1].observations["step_type"]) == LAST
 
 
 @pytest.mark.parametrize("ended", ["joined", "reset", "terminated", "reset world"])
@@ -67,11 +77,11 @@ def test_actions_are_ignored_unread_unless_a_sequence_is_running(stream: Stream,
         stream.reset_world(stream.world)
     nonsense = {99: rpc.Tensor(), 1: tensor_utils.pack_tensor(["left"]), 0: tensor_utils.pack_tensor(5.0)}
     post_actions(stream, nonsense)
-    assert stream.told().state == RUNNING
+    assert stream.step_reply().state == RUNNING
     assert counts(stream)[1] == 0
     post_actions(stream, nonsense)
     with refused("INVALID_ARGUMENT"):
-        stream.told()
+        stream.step_reply()
 
 
 def test_a_refused_step_changes_nothing(stream: Stream) -> None:
@@ -81,10 +91,10 @@ def test_a_refused_step_changes_nothing(stream: Stream) -> None:
     for value in (np.int32(2), np.int32(-2), np.float32(0), np.zeros(2, np.int32), np.int64(0)):
         post_actions(stream, {1: tensor_utils.pack_tensor(value)})
         with refused("INVALID_ARGUMENT", "paddle"):
-            stream.told()
+            stream.step_reply()
     post_actions(stream, {1: tensor_utils.pack_tensor(np.int32(0)), 77: tensor_utils.pack_tensor(np.int32(0))})
     with refused("INVALID_ARGUMENT", "77"):
-        stream.told()
+        stream.step_reply()
     assert counts(stream) == before
     assert stream.step().state == RUNNING
     assert counts(stream) == [before[0], before[1] + 1]
@@ -94,25 +104,25 @@ def test_a_refused_step_changes_nothing(stream: Stream) -> None:
 def test_an_observation_that_is_not_offered_is_refused_in_any_state(stream: Stream, steps: int) -> None:
     for _ in range(steps):
         stream.step()
-    before, draws = counts(stream), stream.desk.engine.counters.draws
+    before, draws = counts(stream), stream.harness.engine.counters.draws
     for uid in (0, 4711, 2**64 - 1):
         request = rpc.StepRequest(requested_observations=[stream.uid("eye.rgb"), uid])
         stream.post(rpc.EnvironmentRequest(step=request))
-        stream.desk.settle()
+        stream.harness.settle()
         with refused("INVALID_ARGUMENT", str(uid)):
-            stream.told()
+            stream.step_reply()
     assert counts(stream) == before
-    assert stream.desk.engine.counters.draws == draws
+    assert stream.harness.engine.counters.draws == draws
     assert stream.step().state == (TERMINATED if steps == 3 else RUNNING)
 
 
 def test_what_is_asked_for_comes_once_and_nothing_else(stream: Stream) -> None:
-    assert stream.step().seen == {}
-    assert set(stream.step("reward", "eye.rgb", "reward", "eye.rgb").seen) == {"reward", "eye.rgb"}
+    assert stream.step().observations == {}
+    assert set(stream.step("reward", "eye.rgb", "reward", "eye.rgb").observations) == {"reward", "eye.rgb"}
     told = stream.step(*stream.names)
-    assert set(told.seen) == set(stream.names)
+    assert set(told.observations) == set(stream.names)
     for spec in stream.specs.observations.values():
-        value = told.seen[spec.name]
+        value = told.observations[spec.name]
         assert list(value.shape) == list(spec.shape)
         assert value.dtype == tensor_utils.data_type_to_np_type(spec.dtype)
 
@@ -122,25 +132,25 @@ def test_a_subset_of_observations_is_offered_alone_and_in_its_own_numbers(stream
     stream.leave()
     stream.join(stream.world, observations=["paddle", "eye.gray", "paddle"])
     assert set(stream.names) == {"paddle", "eye.gray"}
-    assert set(stream.step("eye.gray", "paddle").seen) == {"paddle", "eye.gray"}
+    assert set(stream.step("eye.gray", "paddle").observations) == {"paddle", "eye.gray"}
     hidden = next(uid for name, uid in numbers.items() if uid not in stream.specs.observations)
     stream.post(rpc.EnvironmentRequest(step=rpc.StepRequest(requested_observations=[hidden])))
-    stream.desk.settle()
+    stream.harness.settle()
     with refused("INVALID_ARGUMENT", str(hidden)):
-        stream.told()
+        stream.step_reply()
 
 
-def test_an_action_that_is_left_out_is_zero(desk: Desk, cpu: CPURenderer) -> None:
-    stream = desk.stream()
+def test_an_action_that_is_left_out_is_zero(harness: EngineHarness, cpu: CPURenderer) -> None:
+    stream = harness.stream()
     stream.join(stream.create("maze", size=5, seed=3))
-    alone = Direct(cpu, "maze", 3, size=5)
+    alone = ReferenceWorld(cpu, "maze", 3, size=5)
     stream.step()
     alone.step()
     for actions in ({"turn": 0.5}, {}, {"move": [1.0, 0.25]}, {"turn": -1.0, "move": [0.5, 0.5]}):
         told = stream.step("position", "heading", **actions)
         alone.step(**actions)
         for name in ("position", "heading"):
-            assert told.seen[name].tobytes() == alone.observe(name).tobytes()
+            assert told.observations[name].tobytes() == alone.observe(name).tobytes()
 
 
 def test_reset_interrupts_a_sequence_and_changes_nothing_otherwise(stream: Stream) -> None:
@@ -152,7 +162,7 @@ def test_reset_interrupts_a_sequence_and_changes_nothing_otherwise(stream: Strea
     assert stream.reset() == specs
     told = stream.step("step_type", "reward")
     assert told.state == RUNNING
-    assert int(told.seen["step_type"]) == FIRST
+    assert int(told.observations["step_type"]) == FIRST
     assert stream.read("world.episode") == episode + 1
 
 
@@ -172,10 +182,10 @@ def test_settings_of_reset_are_those_of_join_and_the_others_stay(stream: Stream)
     assert shape["eye.rgb"] == [8, 5, 3]
     stream.step()
     stream.reset(height=3, samples=4)
-    assert stream.step("eye.depth").seen["eye.depth"].shape == (3, 5)
+    assert stream.step("eye.depth").observations["eye.depth"].shape == (3, 5)
     stream.reset(observations=["eye.rgb"])
     assert stream.names == ["eye.rgb"]
-    assert stream.step("eye.rgb").seen["eye.rgb"].shape == (3, 5, 3)
+    assert stream.step("eye.rgb").observations["eye.rgb"].shape == (3, 5, 3)
     stream.reset(agent=0)
 
 
@@ -190,13 +200,13 @@ def test_wrong_settings_of_reset_change_nothing(stream: Stream, wrong: dict[str,
     with refused("INVALID_ARGUMENT", next(iter(wrong))):
         stream.reset(**({"width": 6, "height": 6} | wrong))
     assert counts(stream) == before
-    assert stream.step("eye.rgb").seen["eye.rgb"].shape == (8, 8, 3)
+    assert stream.step("eye.rgb").observations["eye.rgb"].shape == (8, 8, 3)
     assert counts(stream) == [before[0], before[1] + 1]
     assert stream.reset() == specs
 
 
-def test_a_stream_that_has_not_joined_cannot_step_or_reset(desk: Desk) -> None:
-    stream = desk.stream()
+def test_a_stream_that_has_not_joined_cannot_step_or_reset(harness: EngineHarness) -> None:
+    stream = harness.stream()
     for _ in range(2):
         with refused("FAILED_PRECONDITION", "JoinWorld"):
             stream.step()
@@ -234,8 +244,10 @@ def test_a_stream_joins_one_world_at_a_time(stream: Stream) -> None:
         ({"observations": 3}, "observations"),
     ],
 )
-def test_wrong_settings_of_join_leave_the_stream_outside(desk: Desk, wrong: dict[str, Any], word: str) -> None:
-    stream = desk.stream()
+def test_wrong_settings_of_join_leave_the_stream_outside(
+    harness: EngineHarness, wrong: dict[str, Any], word: str
+) -> None:
+    stream = harness.stream()
     world = stream.create("catch")
     with refused("INVALID_ARGUMENT", word):
         stream.join(world, **wrong)
@@ -245,8 +257,8 @@ def test_wrong_settings_of_join_leave_the_stream_outside(desk: Desk, wrong: dict
     assert stream.step().state == RUNNING
 
 
-def test_a_world_that_is_not_there(desk: Desk) -> None:
-    stream = desk.stream()
+def test_a_world_that_is_not_there(harness: EngineHarness) -> None:
+    stream = harness.stream()
     for name in ("", "catch", "x" * 10_000):
         with refused("NOT_FOUND"):
             stream.join(name)
@@ -270,30 +282,30 @@ def test_a_world_that_is_not_there(desk: Desk) -> None:
         {"width": 64},
     ],
 )
-def test_wrong_settings_of_create_make_no_world(desk: Desk, wrong: dict[str, Any]) -> None:
-    stream = desk.stream()
+def test_wrong_settings_of_create_make_no_world(harness: EngineHarness, wrong: dict[str, Any]) -> None:
+    stream = harness.stream()
     with refused("INVALID_ARGUMENT", next(iter(wrong))):
         stream.create(**({"family": "catch"} | wrong))
-    desk.check_empty()
+    harness.check_empty()
 
 
-def test_a_world_needs_a_family(desk: Desk) -> None:
+def test_a_world_needs_a_family(harness: EngineHarness) -> None:
     with refused("INVALID_ARGUMENT", "family", "catch", "maze"):
-        desk.stream().ask(create_world=rpc.CreateWorldRequest())
+        harness.stream().ask(create_world=rpc.CreateWorldRequest())
 
 
-def test_names_of_worlds_are_unique_and_cannot_be_guessed(desk: Desk) -> None:
-    stream = desk.stream()
+def test_names_of_worlds_are_unique_and_cannot_be_guessed(harness: EngineHarness) -> None:
+    stream = harness.stream()
     names = {stream.create("catch", seed=1) for _ in range(50)}
     assert len(names) == 50
     assert all(len(name.removeprefix("catch-")) == 32 for name in names)
 
 
-def test_a_seed_says_what_happens_and_lots_are_drawn_without_one(desk: Desk) -> None:
+def test_a_seed_says_what_happens_and_lots_are_drawn_without_one(harness: EngineHarness) -> None:
     def course(**given: Any) -> bytes:
-        stream = desk.stream()
+        stream = harness.stream()
         stream.join(stream.create("catch", columns=64, rows=3, **given))
-        return b"".join(stream.step("ball").seen["ball"].tobytes() for _ in range(12))
+        return b"".join(stream.step("ball").observations["ball"].tobytes() for _ in range(12))
 
     assert course(seed=5) == course(seed=5)
     assert course(seed=5) != course(seed=6)
@@ -305,9 +317,9 @@ def test_requests_that_are_none_get_an_error_each_and_the_stream_goes_on(stream:
     stream.step()
     for data in (b"", b"\xff", b"\x1a\x7f", b"hello"):
         stream.post_bytes(data)
-        stream.desk.settle()
+        stream.harness.settle()
         with refused("INVALID_ARGUMENT"):
-            stream.told()
+            stream.step_reply()
     foreign = rpc.EnvironmentRequest()
     foreign.extension.Pack(struct_pb2.Struct())
     unreadable = rpc.EnvironmentRequest()
@@ -321,7 +333,7 @@ def test_requests_that_are_none_get_an_error_each_and_the_stream_goes_on(stream:
         (rpc.EnvironmentRequest(extension={}), "UNIMPLEMENTED"),
     ):
         stream.post(request)
-        stream.desk.settle()
+        stream.harness.settle()
         with refused(code):
             stream.take("extension")
     assert stream.step().state == RUNNING
@@ -331,41 +343,41 @@ def test_requests_that_are_none_get_an_error_each_and_the_stream_goes_on(stream:
 @given(data=st.binary(max_size=80))
 def test_any_bytes_get_one_answer(data: bytes, stream: Stream) -> None:
     stream.post_bytes(data)
-    stream.desk.settle()
+    stream.harness.settle()
     assert len(stream.replies) == 1
     stream.replies.clear()
 
 
 def test_what_came_before_a_server_drains_is_answered_as_ever(stream: Stream) -> None:
     stream.step()
-    stream.desk.engine.drain()
-    stream.desk.post(stream.desk.engine._inbox.get_nowait())  # type: ignore[arg-type]  # as the engine's thread does
-    stream.desk.tick()
+    stream.harness.engine.drain()
+    stream.harness.post(stream.harness.engine._inbox.get_nowait())  # type: ignore[arg-type]  # as the engine's thread does
+    stream.harness.tick()
     assert stream.step().state == RUNNING
     assert stream.read("server.version")
     stream.leave()
 
 
-def test_whoever_waits_when_the_server_drains_is_told(desk: Desk) -> None:
-    one, two, caller = desk.stream(), desk.stream(), desk.stream()
+def test_whoever_waits_when_the_server_drains_is_told(harness: EngineHarness) -> None:
+    one, two, caller = harness.stream(), harness.stream(), harness.stream()
     world = one.create("maze", size=5, agents=2)
     for stream in (one, two):
         stream.join(world)
-    desk.step_all(one, two)
+    harness.step_all(one, two)
     one.post_step()
     assert one.waits
-    desk.post(desk.engine._drain)
-    desk.settle()
+    harness.post(harness.engine._drain)
+    harness.settle()
     with refused("UNAVAILABLE", "shutting down"):
-        one.told()
+        one.step_reply()
     caller.post_reset_world(world)
-    desk.settle()
+    harness.settle()
     with refused("UNAVAILABLE"):
         caller.take("reset_world")
 
 
-def test_a_stream_that_is_gone_is_sent_nothing(desk: Desk) -> None:
-    stream, peer = desk.stream(), desk.stream()
+def test_a_stream_that_is_gone_is_sent_nothing(harness: EngineHarness) -> None:
+    stream, peer = harness.stream(), harness.stream()
     world = stream.create("maze", size=5, agents=2)
     stream.join(world)
     peer.join(world)
@@ -375,4 +387,4 @@ def test_a_stream_that_is_gone_is_sent_nothing(desk: Desk) -> None:
     assert peer.step().state == RUNNING
     stream.post_step()
     assert stream.waits
-    assert desk.engine.counters.streams == 1
+    assert harness.engine.counters.streams == 1

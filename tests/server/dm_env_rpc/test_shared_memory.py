@@ -1,6 +1,7 @@
 """Pictures in shared memory: the same bytes as in replies, in a ring, and nothing of it stays behind."""
 
 import fcntl
+import gc
 import os
 from typing import Any
 
@@ -10,9 +11,9 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.support.reference_world import Direct
-from scripts.support.shared_memory import Mapped, segment_files
-from tests.support.engine_streams import RUNNING, Desk, Stream, refused
+from scripts.support.reference_world import ReferenceWorld
+from scripts.support.shared_memory import MappedSegment, segment_files
+from tests.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 
 SIZE: dict[str, Any] = {"width": 10, "height": 6}
@@ -25,37 +26,37 @@ def shared(name: str) -> str:
     return f"{name}@shm"
 
 
-def joined(desk: Desk, family: str = "maze", world: dict[str, Any] | None = None, **how: Any) -> Stream:
-    stream = desk.stream()
+def joined(harness: EngineHarness, family: str = "maze", world: dict[str, Any] | None = None, **how: Any) -> Stream:
+    stream = harness.stream()
     stream.join(stream.create(family, **{"seed": 3, **(world or {})}), **{**SIZE, "shm": True, **how})
     return stream
 
 
 @pytest.fixture(autouse=True)
-def _close_all(desk: Desk) -> Any:
+def _close_all(harness: EngineHarness) -> Any:
     """Whatever a test leaves open is closed after it, and then nothing is left."""
     streams: list[Stream] = []
-    make = desk.stream
+    make = harness.stream
 
     def stream() -> Stream:
         streams.append(make())
         return streams[-1]
 
-    desk.stream = stream  # type: ignore[method-assign]
+    harness.stream = stream  # type: ignore[method-assign]
     yield
     for one in streams:
         one.close()
-    assert desk.engine.directory.shared_bytes == 0
+    assert harness.engine.directory.shared_bytes == 0
 
 
 # What is offered.
 
 
 @pytest.mark.parametrize("lanes", [None, 1, 3])
-def test_every_picture_is_offered_there_too(desk: Desk, lanes: int | None) -> None:
+def test_every_picture_is_offered_there_too(harness: EngineHarness, lanes: int | None) -> None:
     lead = [] if lanes is None else [lanes]
-    plain = joined(desk, world={"lanes": lanes} if lanes else {}, shm=False)
-    stream = joined(desk, world={"lanes": lanes} if lanes else {})
+    plain = joined(harness, world={"lanes": lanes} if lanes else {}, shm=False)
+    stream = joined(harness, world={"lanes": lanes} if lanes else {})
     assert set(stream.names) == {*plain.names, *map(shared, MAZE)}
     specs = {spec.name: spec for spec in stream.specs.observations.values()}
     for name in MAZE:
@@ -64,18 +65,18 @@ def test_every_picture_is_offered_there_too(desk: Desk, lanes: int | None) -> No
     assert not [name for name in plain.names if "@" in name]
 
 
-def test_just_what_is_named_has_room(desk: Desk) -> None:
-    stream = joined(desk, observations=["map.gray@shm", "reward", "eye.rgb"])
+def test_just_what_is_named_has_room(harness: EngineHarness) -> None:
+    stream = joined(harness, observations=["map.gray@shm", "reward", "eye.rgb"])
     assert set(stream.names) == {"map.gray@shm", "reward", "eye.rgb"}
     assert list(stream.list_properties("shm.offsets.map")) == ["shm.offsets.map.gray"]
     assert stream.read("shm.slot_bytes") == 64  # 10 × 6 pixels, on to where the next may begin
     assert stream.read("shm.size_bytes") == 4096 + 4 * 64
-    none = joined(desk, observations=["eye.rgb"])
+    none = joined(harness, observations=["eye.rgb"])
     for key in ("shm.name", "shm.token"):
         with refused("NOT_FOUND", "shm"):
             none.read(key)
     with refused("INVALID_ARGUMENT", "'eye.rgb@shm'", "did you mean 'eye.rgb'"):
-        joined(desk, shm=False, observations=["eye.rgb@shm"])
+        joined(harness, shm=False, observations=["eye.rgb@shm"])
 
 
 # What is painted.
@@ -85,19 +86,19 @@ def test_just_what_is_named_has_room(desk: Desk) -> None:
 @pytest.mark.parametrize("lanes", [None, 1, 5])
 @pytest.mark.parametrize("family", CASES)
 def test_the_same_bytes_as_in_the_reply_and_as_drawn_directly(
-    desk: Desk, cpu: CPURenderer, family: str, lanes: int | None, samples: int
+    harness: EngineHarness, cpu: CPURenderer, family: str, lanes: int | None, samples: int
 ) -> None:
     """All pictures here, in the reply, and both at once, in any order; another stream steps beside it."""
     world = CASES[family] | ({"lanes": lanes} if lanes else {})
-    stream, other = (joined(desk, family, world, samples=samples) for _ in range(2))
-    direct = Direct(cpu, family, 3, lanes or 1, **CASES[family])
-    mapped = Mapped(stream.read)
+    stream, other = (joined(harness, family, world, samples=samples) for _ in range(2))
+    direct = ReferenceWorld(cpu, family, 3, lanes or 1, **CASES[family])
+    mapped = MappedSegment(stream.read)
     names = sorted(name.removesuffix("@shm") for name in stream.names if "@shm" in name)
     both = [*names, *map(shared, names), "reward", "step_type"]
     for see in (both, both[::-1], [*map(shared, names), "discount"], both, names, [shared(names[1])], both):
-        desk_told = desk.step_all(stream, other, see=see)
+        replies = harness.step_all(stream, other, see=see)
         direct.step()
-        seen = desk_told[0].seen
+        seen = replies[0].observations
         assert set(seen) == set(see)
         for name in names:
             drawn = direct.draw(name, **SIZE, samples=samples)
@@ -105,17 +106,19 @@ def test_the_same_bytes_as_in_the_reply_and_as_drawn_directly(
             if name in seen:
                 assert seen[name].tobytes() == expected.tobytes(), name
             if shared(name) in seen:
-                assert mapped.pictures(seen[shared(name)], expected).tobytes() == expected.tobytes(), name
+                assert mapped.frames(seen[shared(name)], expected).tobytes() == expected.tobytes(), name
         for name in set(see) - {*names, *map(shared, names)}:
             assert seen[name].tobytes() == direct.observe(name).tobytes(), name
-    assert np.reshape(desk_told[0].seen[shared(names[0])], (-1, 3))[0, 0] == 5 % mapped.slots, "six steps painted here"
+    assert np.reshape(replies[0].observations[shared(names[0])], (-1, 3))[0, 0] == 5 % mapped.slots, (
+        "six steps painted here"
+    )
 
 
-def test_lanes_lie_one_after_the_other_and_pictures_are_aligned(desk: Desk) -> None:
-    stream = joined(desk, world={"lanes": 3})
-    mapped = Mapped(stream.read)
+def test_lanes_lie_one_after_the_other_and_pictures_are_aligned(harness: EngineHarness) -> None:
+    stream = joined(harness, world={"lanes": 3})
+    mapped = MappedSegment(stream.read)
     for step in range(9):
-        seen = stream.step(*map(shared, MAZE)).seen
+        seen = stream.step(*map(shared, MAZE)).observations
         taken = np.zeros(mapped.size_bytes, int)
         for name in MAZE:
             places = seen[shared(name)]
@@ -131,14 +134,14 @@ def test_lanes_lie_one_after_the_other_and_pictures_are_aligned(desk: Desk) -> N
         assert not taken[:4096].any()
 
 
-def test_what_was_painted_stays_for_all_but_one_of_the_slots(desk: Desk) -> None:
+def test_what_was_painted_stays_for_all_but_one_of_the_slots(harness: EngineHarness) -> None:
     """Steps that paint nothing here do not count."""
-    stream = joined(desk)
-    mapped = Mapped(stream.read)
+    stream = joined(harness)
+    mapped = MappedSegment(stream.read)
     history: list[tuple[np.ndarray, bytes]] = []
     for step in range(20):
-        seen = stream.step("eye.rgb", "eye.rgb@shm", turn=0.7).seen
-        history.append((mapped.pictures(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"].tobytes()))
+        seen = stream.step("eye.rgb", "eye.rgb@shm", turn=0.7).observations
+        history.append((mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"].tobytes()))
         stream.step("map.rgb", "reward", turn=0.7)
         for picture, as_it_was in history[-mapped.slots :]:
             assert picture.tobytes() == as_it_was, step
@@ -146,75 +149,75 @@ def test_what_was_painted_stays_for_all_but_one_of_the_slots(desk: Desk) -> None
     assert len({as_it_was for _, as_it_was in history}) > 10
 
 
-def test_streams_that_ask_for_the_same_are_drawn_as_one_into_different_places(desk: Desk) -> None:
+def test_streams_that_ask_for_the_same_are_drawn_as_one_into_different_places(harness: EngineHarness) -> None:
     """One has room for less than the other, so that the same picture begins elsewhere."""
-    wide = joined(desk, observations=[*map(shared, MAZE), "map.rgb"])
-    slim = joined(desk, observations=["map.rgb@shm", "map.rgb"])
+    wide = joined(harness, observations=[*map(shared, MAZE), "map.rgb"])
+    slim = joined(harness, observations=["map.rgb@shm", "map.rgb"])
     assert wide.read("shm.offsets.map.rgb") > slim.read("shm.offsets.map.rgb") == 0
-    draws = desk.engine.counters.draws
+    draws = harness.engine.counters.draws
     for step in range(6):
-        told = desk.step_all(wide, slim, see=("map.rgb@shm", "map.rgb"))
+        told = harness.step_all(wide, slim, see=("map.rgb@shm", "map.rgb"))
         for stream, (_, seen) in zip((wide, slim), told, strict=True):
-            mapped = Mapped(stream.read)
-            assert np.array_equal(mapped.pictures(seen["map.rgb@shm"], seen["map.rgb"]), seen["map.rgb"])
+            mapped = MappedSegment(stream.read)
+            assert np.array_equal(mapped.frames(seen["map.rgb@shm"], seen["map.rgb"]), seen["map.rgb"])
         if step == 2:
             wide.step("eye.rgb@shm")  # its ring is one ahead from here on
-    assert desk.engine.counters.draws == draws + 7
+    assert harness.engine.counters.draws == draws + 7
 
 
 # Other settings, and the end.
 
 
-def test_reset_to_another_size_makes_another_segment_and_the_old_stays_with_its_client(desk: Desk) -> None:
-    stream = joined(desk)
-    before = Mapped(stream.read)
-    seen = stream.step("eye.rgb", "eye.rgb@shm").seen
-    old = before.pictures(seen["eye.rgb@shm"], seen["eye.rgb"])
+def test_reset_to_another_size_makes_another_segment_and_the_old_stays_with_its_client(harness: EngineHarness) -> None:
+    stream = joined(harness)
+    before = MappedSegment(stream.read)
+    seen = stream.step("eye.rgb", "eye.rgb@shm").observations
+    old = before.frames(seen["eye.rgb@shm"], seen["eye.rgb"])
     stream.reset()
-    assert Mapped(stream.read).token == before.token, "nothing has changed"
+    assert MappedSegment(stream.read).token == before.token, "nothing has changed"
     stream.reset(width=20)
-    after = Mapped(stream.read)
+    after = MappedSegment(stream.read)
     assert (after.token, after.inode) != (before.token, before.inode)
-    assert desk.engine.directory.shared_bytes == after.size_bytes
+    assert harness.engine.directory.shared_bytes == after.size_bytes
     for _ in range(5):
-        new = stream.step("eye.rgb", "eye.rgb@shm").seen
+        new = stream.step("eye.rgb", "eye.rgb@shm").observations
         assert new["eye.rgb"].shape == (6, 20, 3)
-        assert np.array_equal(after.pictures(new["eye.rgb@shm"], new["eye.rgb"]), new["eye.rgb"])
+        assert np.array_equal(after.frames(new["eye.rgb@shm"], new["eye.rgb"]), new["eye.rgb"])
         assert old.tobytes() == seen["eye.rgb"].tobytes()
     stream.reset(shm=False)
     assert "eye.rgb@shm" not in stream.names
-    assert desk.engine.directory.shared_bytes == 0
-    assert not before.is_open_at_its_server
-    assert not after.is_open_at_its_server
+    assert harness.engine.directory.shared_bytes == 0
+    assert not before.is_open_in_server
+    assert not after.is_open_in_server
     stream.reset(shm=True, observations=["eye.gray@shm"])
-    assert Mapped(stream.read).size_bytes == desk.engine.directory.shared_bytes
+    assert MappedSegment(stream.read).size_bytes == harness.engine.directory.shared_bytes
 
 
 @pytest.mark.parametrize("end", ["leave", "close", "destroy", "destroy and leave", "destroy and join another"])
 @pytest.mark.parametrize("lanes", [None, 4])
-def test_nothing_is_left(desk: Desk, end: str, lanes: int | None) -> None:
-    stream, killer = joined(desk, world={"lanes": lanes} if lanes else {}), desk.stream()
-    mapped = Mapped(stream.read)
-    seen = stream.step("eye.rgb", "eye.rgb@shm").seen
+def test_nothing_is_left(harness: EngineHarness, end: str, lanes: int | None) -> None:
+    stream, killer = joined(harness, world={"lanes": lanes} if lanes else {}), harness.stream()
+    mapped = MappedSegment(stream.read)
+    seen = stream.step("eye.rgb", "eye.rgb@shm").observations
     other = killer.create("catch")
     if end in ("leave", "close"):
         getattr(stream, end)()
     killer.destroy(stream.world)
-    assert desk.engine.directory.shared_bytes == 0
-    assert not mapped.is_open_at_its_server
-    assert np.array_equal(mapped.pictures(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"]), "the client's own"
+    assert harness.engine.directory.shared_bytes == 0
+    assert not mapped.is_open_in_server
+    assert np.array_equal(mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"]), "the client's own"
     if end == "destroy and leave":
         stream.leave()
     elif end == "destroy and join another":
         stream.join(other, shm=True)
-        assert Mapped(stream.read).size_bytes == desk.engine.directory.shared_bytes
+        assert MappedSegment(stream.read).size_bytes == harness.engine.directory.shared_bytes
         stream.leave()
     killer.destroy(other)
-    desk.check_empty()
+    harness.check_empty()
 
 
-def test_a_step_that_waits_when_its_stream_or_its_world_ends(desk: Desk) -> None:
-    one, two, killer = (desk.stream() for _ in range(3))
+def test_a_step_that_waits_when_its_stream_or_its_world_ends(harness: EngineHarness) -> None:
+    one, two, killer = (harness.stream() for _ in range(3))
     world = one.create("maze", agents=2)
     for stream in (one, two):
         stream.join(world, **SIZE, shm=True)
@@ -226,12 +229,12 @@ def test_a_step_that_waits_when_its_stream_or_its_world_ends(desk: Desk) -> None
     two.post_step("eye.rgb@shm")
     assert two.waits
     killer.leave()
-    assert two.told().state == RUNNING
+    assert two.step_reply().state == RUNNING
     two.post_step("eye.rgb@shm")
     killer.destroy(world)
     with refused("NOT_FOUND"):
-        two.told()
-    desk.check_empty()
+        two.step_reply()
+    harness.check_empty()
 
 
 # Limits.
@@ -239,15 +242,15 @@ def test_a_step_that_waits_when_its_stream_or_its_world_ends(desk: Desk) -> None
 
 def test_a_limit_on_all_of_it(cpu: CPURenderer) -> None:
     each = 4096 + 4 * 192
-    desk = Desk(cpu, max_shared_bytes=2 * each)
+    harness = EngineHarness(cpu, max_shared_bytes=2 * each)
     how: dict[str, Any] = {"observations": ["eye.rgb@shm", "eye.rgb"]}
-    one, two = joined(desk, **how), joined(desk, **how)
-    three = desk.stream()
+    one, two = joined(harness, **how), joined(harness, **how)
+    three = harness.stream()
     world = three.create("maze", seed=3)
     words = (f"{each} bytes", f"{2 * each} in use", f"{2 * each} at most", "--max-shared-bytes", "'observations'")
     with refused("RESOURCE_EXHAUSTED", *words):
         three.join(world, **SIZE, shm=True, **how)
-    assert desk.engine.directory.shared_bytes == 2 * each
+    assert harness.engine.directory.shared_bytes == 2 * each
     with refused("FAILED_PRECONDITION"):
         three.step()
     three.join(world, **SIZE)
@@ -255,26 +258,27 @@ def test_a_limit_on_all_of_it(cpu: CPURenderer) -> None:
         three.reset(shm=True)
     assert three.step("eye.rgb").state == RUNNING
 
-    mapped = Mapped(one.read)
-    before = one.step("eye.rgb", "eye.rgb@shm").seen
+    mapped = MappedSegment(one.read)
+    before = one.step("eye.rgb", "eye.rgb@shm").observations
     with refused("RESOURCE_EXHAUSTED", "--max-shared-bytes", f"than the {each} in use"):
         one.reset(width=100)
-    after = one.step("eye.rgb", "eye.rgb@shm").seen
+    after = one.step("eye.rgb", "eye.rgb@shm").observations
     assert after["eye.rgb"].shape == before["eye.rgb"].shape
     for seen in (before, after):
-        assert np.array_equal(mapped.pictures(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"])
+        assert np.array_equal(mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"])
     one.reset(width=6, height=10)  # takes as much
     two.leave()
     three.reset(shm=True, **how)
     for stream in (one, two, three):
         stream.close()
-    assert desk.engine.directory.shared_bytes == 0
+    assert harness.engine.directory.shared_bytes == 0
 
 
-def test_a_system_that_gives_none(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = joined(desk)
+def test_a_system_that_gives_none(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = joined(harness)
     world = stream.create("maze")
-    other = desk.stream()
+    other = harness.stream()
+    gc.collect()  # segments of earlier tests
     files = len(segment_files(os.getpid()))
 
     def refuse(*_: object) -> int:
@@ -288,18 +292,18 @@ def test_a_system_that_gives_none(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
             with refused("RESOURCE_EXHAUSTED", "Too many open files"):
                 stream.reset(width=30)
     assert len(segment_files(os.getpid())) == files
-    mapped = Mapped(stream.read)
-    seen = stream.step("eye.rgb", "eye.rgb@shm").seen
-    assert np.array_equal(mapped.pictures(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"])
+    mapped = MappedSegment(stream.read)
+    seen = stream.step("eye.rgb", "eye.rgb@shm").observations
+    assert np.array_equal(mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"])
     other.join(world, shm=True)
 
 
 # Whose it is, and what its client can do to it.
 
 
-def test_properties_tell_of_the_own_segment_alone(desk: Desk) -> None:
-    one, two, out = joined(desk), joined(desk), desk.stream()
-    maps = [Mapped(stream.read) for stream in (one, two)]
+def test_properties_tell_of_the_own_segment_alone(harness: EngineHarness) -> None:
+    one, two, out = joined(harness), joined(harness), harness.stream()
+    maps = [MappedSegment(stream.read) for stream in (one, two)]
     assert len({mapped.token for mapped in maps}) == len({mapped.name for mapped in maps}) == 2
     for stream, other in ((one, maps[1]), (two, maps[0])):
         told = repr(stream.list_properties("shm"))
@@ -315,9 +319,9 @@ def test_properties_tell_of_the_own_segment_alone(desk: Desk) -> None:
     assert "shm" not in out.list_properties()
 
 
-def test_its_mode_and_its_seals(desk: Desk) -> None:
-    stream = joined(desk)
-    mapped = Mapped(stream.read)
+def test_its_mode_and_its_seals(harness: EngineHarness) -> None:
+    stream = joined(harness)
+    mapped = MappedSegment(stream.read)
     file = mapped.open()
     try:
         found = os.fstat(file)
@@ -346,10 +350,12 @@ def test_its_mode_and_its_seals(desk: Desk) -> None:
         max_size=20,
     )
 )
-def test_scribbling_changes_nothing_but_what_is_scribbled_on(desk: Desk, deeds: list[tuple[Any, ...]]) -> None:
+def test_scribbling_changes_nothing_but_what_is_scribbled_on(
+    harness: EngineHarness, deeds: list[tuple[Any, ...]]
+) -> None:
     """Steps, resets and scribbles in any order: what is painted next is right, and so are the neighbour's pictures."""
-    stream, neighbour = joined(desk), joined(desk)
-    mapped, beside = Mapped(stream.read), Mapped(neighbour.read)
+    stream, neighbour = joined(harness), joined(harness)
+    mapped, beside = MappedSegment(stream.read), MappedSegment(neighbour.read)
     for deed, *how in deeds:
         if deed == "scribble":
             first, last = sorted(int(part * mapped.size_bytes) for part in how[1:])
@@ -358,17 +364,17 @@ def test_scribbling_changes_nothing_but_what_is_scribbled_on(desk: Desk, deeds: 
             for one in (stream, neighbour):
                 one.reset(width=how[0])
             if str(stream.read("shm.token")) != mapped.token:  # else it is the same, its head scribbled on or not
-                mapped, beside = Mapped(stream.read), Mapped(neighbour.read)
+                mapped, beside = MappedSegment(stream.read), MappedSegment(neighbour.read)
         else:
             see = [*how[0], *map(shared, how[0])]
-            told = desk.step_all(stream, neighbour, see=see)
+            told = harness.step_all(stream, neighbour, see=see)
             for name in how[0]:
-                expected = told[1].seen[name]
-                assert np.array_equal(told[0].seen[name], expected)
+                expected = told[1].observations[name]
+                assert np.array_equal(told[0].observations[name], expected)
                 for memory, (_, seen) in zip((mapped, beside), told, strict=True):
-                    assert np.array_equal(memory.pictures(seen[shared(name)], expected), expected)
+                    assert np.array_equal(memory.frames(seen[shared(name)], expected), expected)
     for one in (stream, neighbour):
         one.leave()
         one.destroy(one.world)
         one.close()
-    desk.check_empty()
+    harness.check_empty()

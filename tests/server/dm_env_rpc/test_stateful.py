@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from scripts.support.messages import packed
-from tests.support.engine_streams import Desk, Stream
+from tests.support.engine_streams import EngineHarness, Stream
 from tests.support.protocol_model import KINDS, MAX_LANES, MAX_WORLDS, RUNNING, Client, Kind, Model, World
 from worldloom.render.cpu import CPURenderer
 
@@ -40,7 +40,7 @@ class Streams(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk(self.cpu, max_worlds=MAX_WORLDS, max_lanes=MAX_LANES)
+        self.harness = EngineHarness(self.cpu, max_worlds=MAX_WORLDS, max_lanes=MAX_LANES)
         self.model = Model()
         self.streams: dict[Client, Stream] = {}
         self.worlds: list[World] = []
@@ -64,7 +64,7 @@ class Streams(RuleBasedStateMachine):
     def open(self) -> None:
         if len(self.streams) < MOST_STREAMS:
             client = Client()
-            self.streams[client] = self.desk.stream()
+            self.streams[client] = self.harness.stream()
 
     @rule(who=number, kind=st.sampled_from(KINDS), is_right=mostly, at_once=now)
     def create(self, who: int, kind: Kind, is_right: bool, at_once: bool) -> None:
@@ -170,7 +170,7 @@ class Streams(RuleBasedStateMachine):
         if happens and open_ones:
             client = open_ones[who % len(open_ones)]
             self.posted.append((client, lambda: self.model.close(client)))
-            self.desk.post(self.streams[client].session.close)
+            self.harness.post(self.streams[client].session.close)
             self.tick_if(at_once)
 
     @rule()
@@ -180,8 +180,8 @@ class Streams(RuleBasedStateMachine):
             follow()
         posted, self.posted = self.posted, []
         self.model.go_on()
-        self.desk.tick()
-        self.desk.settle()
+        self.harness.tick()
+        self.harness.settle()
         for client in list(self.streams):
             self.check_answers(client)
         for client, _ in posted:
@@ -192,7 +192,7 @@ class Streams(RuleBasedStateMachine):
     @invariant()
     def nobody_is_lost(self) -> None:
         if not self.posted:
-            directory = self.desk.engine.directory
+            directory = self.harness.engine.directory
             assert set(directory.worlds) == {world.name for world in self.model.worlds}
             there = [agent for world in directory.worlds.values() for agent in world.agents.values()]
             assert sorted(agent.state for agent in there) == sorted(one.state for one in self.model.everyone_in())
@@ -200,13 +200,13 @@ class Streams(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.tick()
         for client in list(self.streams):
-            self.desk.post(self.streams[client].session.close)
-        self.desk.tick()
-        last = self.desk.stream()
+            self.harness.post(self.streams[client].session.close)
+        self.harness.tick()
+        last = self.harness.stream()
         for world in self.model.worlds:
             last.destroy(world.name)
-        self.desk.check_empty()
-        assert self.desk.engine.counters.streams == 1
+        self.harness.check_empty()
+        assert self.harness.engine.counters.streams == 1
 
     def post(self, who: int, payload: dict[str, Any], follow: Callable[[Client], None], at_once: bool) -> None:
         inside = {"join_world": False, "reset": True, "leave_world": True, "extension": True}
@@ -286,7 +286,7 @@ class Streams(RuleBasedStateMachine):
         _, _, step_types, discounts = answer
         stream.replies.clear()
         stream.replies.append(reply)
-        seen = stream.told().seen
+        seen = stream.step_reply().observations
         assert np.atleast_1d(seen["step_type"]).tolist() == step_types
         assert np.atleast_1d(seen["discount"]).tolist() == discounts
 

@@ -8,8 +8,8 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 
-from scripts.support.reference_world import Direct
-from tests.support.engine_streams import FIRST, LAST, MID, RUNNING, Desk, Stream, refused
+from scripts.support.reference_world import ReferenceWorld
+from tests.support.engine_streams import FIRST, LAST, MID, RUNNING, EngineHarness, Stream, refused
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
@@ -25,7 +25,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 SIZE = {"width": 10, "height": 6}
 
 
-def random_actions(direct: Direct, chance: np.random.Generator) -> dict[str, np.ndarray]:
+def random_actions(direct: ReferenceWorld, chance: np.random.Generator) -> dict[str, np.ndarray]:
     """[lanes, agents, *shape] in range, for each action."""
     made = {}
     for spec in direct.pool.family.actions:
@@ -46,38 +46,38 @@ def random_actions(direct: Direct, chance: np.random.Generator) -> dict[str, np.
 @pytest.mark.parametrize("samples", [1, 4])
 @pytest.mark.parametrize(("family", "settings"), CASES)
 def test_every_byte_is_what_pool_and_renderer_make(
-    desk: Desk, cpu: CPURenderer, family: str, settings: dict[str, Any], lanes: int | None, samples: int
+    harness: EngineHarness, cpu: CPURenderer, family: str, settings: dict[str, Any], lanes: int | None, samples: int
 ) -> None:
     """Plain and vector worlds, with others stepping in the same ticks."""
-    stream, other = desk.stream(), desk.stream()
+    stream, other = harness.stream(), harness.stream()
     stream.join(
         stream.create(family, seed=3, **settings, **({} if lanes is None else {"lanes": lanes})),
         **SIZE,
         samples=samples,
     )
     other.join(other.create(family, seed=4, **settings), **SIZE, samples=samples)
-    direct = Direct(cpu, family, 3, lanes or 1, **settings)
+    direct = ReferenceWorld(cpu, family, 3, lanes or 1, **settings)
     chance = np.random.default_rng(5)
     for _ in range(10):
         actions = random_actions(direct, chance)
         sent = {name: values[:, 0] if lanes else values[0, 0] for name, values in actions.items()}
         other.post_step(*other.names)
         stream.post_step(*stream.names, **sent)
-        desk.settle()
+        harness.settle()
         direct.step(**actions)
-        told = stream.told()
-        other.told()
+        told = stream.step_reply()
+        other.step_reply()
         for name in stream.names:
             expected = direct.see(name, **(SIZE | {"samples": samples} if "." in name else {}))
             expected = expected if lanes else expected[0]
-            assert told.seen[name].dtype == expected.dtype, name
-            assert told.seen[name].shape == expected.shape, name
-            assert told.seen[name].tobytes() == expected.tobytes(), name
+            assert told.observations[name].dtype == expected.dtype, name
+            assert told.observations[name].shape == expected.shape, name
+            assert told.observations[name].tobytes() == expected.tobytes(), name
         assert told.state == (RUNNING if lanes else direct.pool.status[direct.lanes[0]])
 
 
-def test_every_tensor_has_the_lanes_in_front(desk: Desk) -> None:
-    plain, vector = desk.stream(), desk.stream()
+def test_every_tensor_has_the_lanes_in_front(harness: EngineHarness) -> None:
+    plain, vector = harness.stream(), harness.stream()
     plain.join(plain.create("maze"), shm=False)
     vector.join(vector.create("maze", lanes=3), observations=[name for name in plain.names if "depth" not in name])
     shapes = {spec.name: list(spec.shape) for spec in plain.specs.observations.values()}
@@ -87,9 +87,9 @@ def test_every_tensor_has_the_lanes_in_front(desk: Desk) -> None:
         assert list(spec.shape) == [3, *plain.specs.actions[uid].shape]
 
 
-def test_each_lane_runs_its_own_episodes(desk: Desk, cpu: CPURenderer) -> None:
+def test_each_lane_runs_its_own_episodes(harness: EngineHarness, cpu: CPURenderer) -> None:
     """Cartpoles fall at different times; the step after a lane's last begins its next episode, action or not."""
-    stream = desk.stream()
+    stream = harness.stream()
     stream.join(stream.create("maze", size=5, goals=1, agents=1, lanes=6, speed=1.0, max_steps=30, seed=2))
     chance = np.random.default_rng(3)
     before = np.full(6, LAST)
@@ -98,42 +98,42 @@ def test_each_lane_runs_its_own_episodes(desk: Desk, cpu: CPURenderer) -> None:
         told = stream.step(
             "step_type", "reward", "discount", move=chance.uniform(-1, 1, (6, 2)), turn=chance.uniform(-1, 1, 6)
         )
-        kinds = told.seen["step_type"]
+        kinds = told.observations["step_type"]
         assert told.state == RUNNING
         np.testing.assert_array_equal(kinds == FIRST, before == LAST)
-        assert (told.seen["reward"][kinds == FIRST] == 0).all()
-        assert (told.seen["discount"][kinds != LAST] == 1).all()
+        assert (told.observations["reward"][kinds == FIRST] == 0).all()
+        assert (told.observations["discount"][kinds != LAST] == 1).all()
         ends += kinds == LAST
         before = kinds
     assert len(set(ends.tolist())) > 1, "lanes that end at different times"
     assert stream.read("world.episode").tolist() == (ends + (before != LAST) - 1).tolist()
 
 
-def test_reset_begins_all_lanes_anew(desk: Desk) -> None:
-    stream = desk.stream()
+def test_reset_begins_all_lanes_anew(harness: EngineHarness) -> None:
+    stream = harness.stream()
     stream.join(stream.create("catch", rows=5, lanes=4))
     for _ in range(3):
         stream.step()
     stream.reset()
     told = stream.step("step_type", "ball")
     assert told.state == RUNNING
-    assert told.seen["step_type"].tolist() == [FIRST] * 4
-    assert told.seen["ball"][:, 0].tolist() == [0] * 4
-    assert stream.step("step_type").seen["step_type"].tolist() == [MID] * 4
+    assert told.observations["step_type"].tolist() == [FIRST] * 4
+    assert told.observations["ball"][:, 0].tolist() == [0] * 4
+    assert stream.step("step_type").observations["step_type"].tolist() == [MID] * 4
 
 
-def test_actions_of_a_vector_world(desk: Desk) -> None:
-    stream = desk.stream()
+def test_actions_of_a_vector_world(harness: EngineHarness) -> None:
+    stream = harness.stream()
     stream.join(stream.create("catch", lanes=3, columns=9))
     stream.step()
-    assert stream.step("paddle", paddle=[-1, 0, 1]).seen["paddle"].tolist() == [3, 4, 5]
-    assert stream.step("paddle").seen["paddle"].tolist() == [3, 4, 5]
+    assert stream.step("paddle", paddle=[-1, 0, 1]).observations["paddle"].tolist() == [3, 4, 5]
+    assert stream.step("paddle").observations["paddle"].tolist() == [3, 4, 5]
     for tensor in (
         rpc.Tensor(int32s={"array": [1]}, shape=[3]),
         rpc.Tensor(int32s={"array": [1, 1, 1]}, shape=[-1]),
     ):
         assert act(stream, tensor) == RUNNING
-    assert stream.step("paddle").seen["paddle"].tolist() == [5, 6, 7]
+    assert stream.step("paddle").observations["paddle"].tolist() == [5, 6, 7]
     for wrong in (
         tensor_utils.pack_tensor(np.zeros(4, np.int32)),
         tensor_utils.pack_tensor(np.array([0, 2, 0], np.int32)),
@@ -141,23 +141,23 @@ def test_actions_of_a_vector_world(desk: Desk) -> None:
     ):
         with refused("INVALID_ARGUMENT", "paddle"):
             act(stream, wrong)
-    assert stream.step("paddle").seen["paddle"].tolist() == [5, 6, 7]
+    assert stream.step("paddle").observations["paddle"].tolist() == [5, 6, 7]
 
 
 def act(stream: Stream, tensor: rpc.Tensor) -> int:
     stream.post(rpc.EnvironmentRequest(step=rpc.StepRequest(actions={1: tensor})))
-    stream.desk.settle()
-    return stream.told().state
+    stream.harness.settle()
+    return stream.step_reply().state
 
 
-def test_a_join_is_refused_if_the_client_could_not_take_its_replies(desk: Desk) -> None:
+def test_a_join_is_refused_if_the_client_could_not_take_its_replies(harness: EngineHarness) -> None:
     """The text says the size, the limit and what to do; what it says to do works."""
-    stream = desk.stream()
+    stream = harness.stream()
     world = stream.create("catch", lanes=400)
     with refused("RESOURCE_EXHAUSTED", "4194304 at most", "'observations'", "grpc.max_receive_message_length") as told:
         stream.join(world)
     size_bytes = int(re.findall(r"takes (\d+) bytes", told.text)[0])
-    assert desk.engine.directory.worlds[world].agents == {}
+    assert harness.engine.directory.worlds[world].agents == {}
     with refused("FAILED_PRECONDITION"):
         stream.step()
 
@@ -167,7 +167,7 @@ def test_a_join_is_refused_if_the_client_could_not_take_its_replies(desk: Desk) 
     assert stream.step(*stream.names).state == RUNNING
     with refused("RESOURCE_EXHAUSTED", "at most"):
         stream.reset(width=65)
-    assert stream.step("eye.gray").seen["eye.gray"].shape == (400, 64, 64), "as it was"
+    assert stream.step("eye.gray").observations["eye.gray"].shape == (400, 64, 64), "as it was"
     stream.leave()
 
     stream.join(world, observations=["eye.gray", "reward", "step_type"])
@@ -180,16 +180,16 @@ def test_a_join_is_refused_if_the_client_could_not_take_its_replies(desk: Desk) 
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**63, 2**64 - 1])
 @pytest.mark.parametrize(("family", "settings"), CASES)
 def test_each_lane_has_the_seed_that_its_place_in_the_world_says(
-    desk: Desk, cpu: CPURenderer, family: str, settings: dict[str, Any], seed: int
+    harness: EngineHarness, cpu: CPURenderer, family: str, settings: dict[str, Any], seed: int
 ) -> None:
     """Whatever lanes of the pool the world got, and whoever else is there."""
-    stream, other = desk.stream(), desk.stream()
+    stream, other = harness.stream(), harness.stream()
     gone = [other.create(family, lanes=3, **settings) for _ in range(4)]
     other.destroy(gone[0])
     other.destroy(gone[2])
     given = np.uint64(seed) if seed > 2**63 - 1 else seed
     stream.join(stream.create(family, seed=given, lanes=5, **settings), **SIZE)
-    direct = Direct(cpu, family, seed, 5, **settings)
+    direct = ReferenceWorld(cpu, family, seed, 5, **settings)
     assets = AssetLibrary()
     pool = Pool(find_family(family)(settings, assets), Scene(assets))
     alone = pool.add(lane_seeds(seed, 9)[4:5])  # the last lane, without the others
@@ -199,7 +199,7 @@ def test_each_lane_has_the_seed_that_its_place_in_the_world_says(
         actions = random_actions(direct, chance)
         direct.step(**actions)
         pool.step(alone, {name: values[4:5] for name, values in actions.items()})
-        seen = stream.step(*see, "step_type", **{name: values[:, 0] for name, values in actions.items()}).seen
+        seen = stream.step(*see, "step_type", **{name: values[:, 0] for name, values in actions.items()}).observations
         for name in see:
             assert seen[name].tobytes() == direct.observe(name).tobytes()
             assert seen[name][4:].tobytes() == pool.observe(alone, name, 0).tobytes()

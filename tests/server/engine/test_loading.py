@@ -42,7 +42,7 @@ class Stream:
         data = rpc.EnvironmentRequest(**payload).SerializeToString()
         self.engine.post(lambda: self.session.receive(data))
 
-    def told(self) -> rpc.EnvironmentResponse:
+    def step_reply(self) -> rpc.EnvironmentResponse:
         return self.replies.get(timeout=SOON_S)
 
     def create(self, family: str, **settings: object) -> None:
@@ -67,12 +67,12 @@ def running(fresh_registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def check_others_step(running: Running) -> None:
     other = running.stream()
     other.create("catch")
-    name = other.told().create_world.world_name
+    name = other.step_reply().create_world.world_name
     other.ask(join_world=rpc.JoinWorldRequest(world_name=name))
-    assert other.told().HasField("join_world")
+    assert other.step_reply().HasField("join_world")
     for _ in range(3):
         other.ask(step=rpc.StepRequest())
-        assert other.told().step.state == rpc.RUNNING
+        assert other.step_reply().step.state == rpc.RUNNING
 
 
 def test_others_go_on_while_a_family_is_made(running: Running) -> None:
@@ -82,7 +82,7 @@ def test_others_go_on_while_a_family_is_made(running: Running) -> None:
     check_others_step(running)
     assert waiting.replies.empty()
     Slow.gate.set()
-    assert waiting.told().create_world.world_name.startswith("slow-")
+    assert waiting.step_reply().create_world.world_name.startswith("slow-")
 
 
 def test_two_who_want_the_same_share_it(running: Running) -> None:
@@ -90,7 +90,7 @@ def test_two_who_want_the_same_share_it(running: Running) -> None:
     for stream in streams:
         stream.create("slow")
     Slow.gate.set()
-    names = {stream.told().create_world.world_name for stream in streams}
+    names = {stream.step_reply().create_world.world_name for stream in streams}
     assert len(names) == 2
     pools = {running.engine.directory.worlds[name].pool for name in names}
     assert len(pools) == 1
@@ -100,10 +100,10 @@ def test_what_is_there_is_not_made_again(running: Running) -> None:
     Slow.gate.set()
     stream = running.stream()
     stream.create("slow")
-    assert stream.told().HasField("create_world")
+    assert stream.step_reply().HasField("create_world")
     Slow.gate.clear()
     stream.create("slow")
-    assert stream.told().HasField("create_world")
+    assert stream.step_reply().HasField("create_world")
 
 
 @pytest.mark.parametrize(("agents", "code", "words"), [(4, 3, "for this test"), (3, 13, "KeyError")])
@@ -111,7 +111,7 @@ def test_one_that_fails_is_told_to_whoever_asked(running: Running, agents: int, 
     Slow.gate.set()
     stream = running.stream()
     stream.create("slow", agents=agents)
-    error = stream.told().error
+    error = stream.step_reply().error
     assert error.code == code
     assert words in error.message
     assert not running.engine.directory.worlds
@@ -121,7 +121,7 @@ def test_one_that_fails_is_told_to_whoever_asked(running: Running, agents: int, 
 def test_wrong_settings_are_refused_at_once(running: Running) -> None:
     stream = running.stream()
     stream.create("slow", agent=2)
-    assert "did you mean 'agents'?" in stream.told().error.message
+    assert "did you mean 'agents'?" in stream.step_reply().error.message
     assert not Slow.began.is_set()
 
 
@@ -133,7 +133,7 @@ def test_no_world_is_made_for_a_stream_that_has_gone(running: Running) -> None:
     Slow.gate.set()
     last = running.stream()
     last.create("slow")  # made after the other, by the same thread
-    assert last.told().HasField("create_world")
+    assert last.step_reply().HasField("create_world")
     assert len(running.engine.directory.worlds) == 1
     assert stream.replies.empty()
 

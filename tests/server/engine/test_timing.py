@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.engine_streams import Desk, Stream
+from tests.support.engine_streams import EngineHarness, Stream
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.engine import timing as stopwatch
 from worldloom.server.engine.timing import MIN_KEPT_SPANS, STAGES, Counters, StageTimer
@@ -96,31 +96,31 @@ def test_what_was_before_the_first_tick_does_not_count(clock: list[float]) -> No
     assert sum(watch.stage_s.values()) == 2.0
 
 
-def joined(desk: Desk) -> Stream:
-    stream = desk.stream()
+def joined(harness: EngineHarness) -> Stream:
+    stream = harness.stream()
     stream.join(stream.create("maze", lanes=32))
     stream.step("eye.rgb")
     return stream
 
 
-def test_the_stages_of_ticks_are_the_time_that_passed(desk: Desk) -> None:
+def test_the_stages_of_ticks_are_the_time_that_passed(harness: EngineHarness) -> None:
     """Measured from outside with a clock of our own; what passes between ticks is left out on both sides."""
-    stream = joined(desk)
-    before, took_s = desk.engine.timer.stage_s, 0.0
+    stream = joined(harness)
+    before, took_s = harness.engine.timer.stage_s, 0.0
     for _ in range(20):
         stream.post_step("eye.rgb")
-        [call], desk._calls = desk._calls, []
+        [call], harness._calls = harness._calls, []
         began_s = time.perf_counter()
-        desk.engine.tick([call])
+        harness.engine.tick([call])
         took_s += time.perf_counter() - began_s
-    desk.engine.tick([])
-    after = desk.engine.timer.stage_s
+    harness.engine.tick([])
+    after = harness.engine.timer.stage_s
     stages_s = sum(after[stage] - before[stage] for stage in STAGES if stage != "wait")
     assert 0.95 * took_s <= stages_s <= 1.001 * took_s
 
 
-def test_clients_read_the_timers(desk: Desk) -> None:
-    stream = joined(desk)
+def test_clients_read_the_timers(harness: EngineHarness) -> None:
+    stream = joined(harness)
     assert stream.read("timers.is_on")
     assert stream.read("timers.stages").split() == list(STAGES)
     totals = stream.read("timers.stage_s")
@@ -138,8 +138,8 @@ def test_without_timers_nobody_asks_for_the_time(cpu: CPURenderer, monkeypatch: 
         raise AssertionError("someone asked for the time")
 
     monkeypatch.setattr(stopwatch, "perf_counter", forbidden)
-    desk = Desk(cpu, timers=False)
-    stream = joined(desk)
+    harness = EngineHarness(cpu, timers=False)
+    stream = joined(harness)
     assert not stream.read("timers.is_on")
     assert not stream.read("timers.stage_s").any()
     assert stream.read("timers.spans").shape == (0, 3)

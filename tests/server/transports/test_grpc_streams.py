@@ -12,7 +12,7 @@ import grpc
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
-from tests.support.echo_engine import LONG, METHOD, TIMEOUT_S, StandIn, echo, serving
+from tests.support.echo_engine import LONG, METHOD, TIMEOUT_S, EchoEngine, echo, serving
 from worldloom.server.config import Limits
 from worldloom.server.transports.grpc_streams import RejectedRequests
 
@@ -38,7 +38,7 @@ async def opened(open_stream: Callable[[], Any]) -> Any:
     return call
 
 
-async def until(engine: StandIn, *events: tuple[str, object]) -> None:
+async def until(engine: EchoEngine, *events: tuple[str, object]) -> None:
     await asyncio.to_thread(engine.wait_for, *events)
 
 

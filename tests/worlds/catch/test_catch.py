@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.catch_model import CatchModel
+from scripts.support.catch_model import CatchModel
 from tests.support.determinism import check_same_bytes, check_seeds_differ, draw
 from worldloom.kernels.tables import I64, OUTPUTS
 from worldloom.render.assets import AssetLibrary

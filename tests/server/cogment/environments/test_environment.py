@@ -10,7 +10,7 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
 from scripts.support.messages import packed
-from scripts.support.reference_world import Direct
+from scripts.support.reference_world import ReferenceWorld
 from tests.support.trial_engine import Stage, Watcher, action, actor_class, config, same, starting, updating
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
@@ -25,7 +25,7 @@ def stage(cpu: CPURenderer) -> Stage:
     return Stage(cpu)
 
 
-def pushes(rng: np.random.Generator, direct: Direct, actors: int) -> list[dict[str, Any]]:
+def pushes(rng: np.random.Generator, direct: ReferenceWorld, actors: int) -> list[dict[str, Any]]:
     """Actions of all actors by chance."""
     return [
         {
@@ -40,11 +40,13 @@ def pushes(rng: np.random.Generator, direct: Direct, actors: int) -> list[dict[s
     ]
 
 
-def step_by_hand(direct: Direct, given: list[dict[str, Any]]) -> None:
+def step_by_hand(direct: ReferenceWorld, given: list[dict[str, Any]]) -> None:
     direct.step(**{name: np.stack([one[name] for one in given])[None] for name in given[0]})
 
 
-def expected_of(direct: Direct, actor: int, names: tuple[str, ...], size: tuple[int, int]) -> dict[str, np.ndarray]:
+def expected_of(
+    direct: ReferenceWorld, actor: int, names: tuple[str, ...], size: tuple[int, int]
+) -> dict[str, np.ndarray]:
     width, height = size
     drawing = {name: {"width": width, "height": height} if "." in name else {} for name in names}
     return {name: direct.see(name, actor, **drawing[name])[0] for name in names}
@@ -68,7 +70,7 @@ class Expected:
     def __init__(self, renderer: CPURenderer, family: str, seed: int, **settings: Any) -> None:
         self.cast = [(see, size) for count, see, size in CASTS[family] for _ in range(count)]
         agents = {"agents": len(self.cast)} if len(self.cast) > 1 else {}
-        self.direct = Direct(renderer, family, seed, **agents, **settings)
+        self.direct = ReferenceWorld(renderer, family, seed, **agents, **settings)
         self.direct.step()
         self._rng = np.random.default_rng(1)
 
@@ -129,7 +131,7 @@ def test_actors_see_what_the_world_shows_until_it_ends(
 
 def test_actions_that_are_not_sent_do_nothing(stage: Stage, cpu: CPURenderer) -> None:
     stage.start("t", [2], config(actor_class("p", "position", "heading"), family="maze", seed=3))
-    direct = Direct(cpu, "maze", 3, agents=2)
+    direct = ReferenceWorld(cpu, "maze", 3, agents=2)
     direct.step()
     direct.step(turn=np.array([[1.0, 0.0]]))
     reply = stage.update("t", action(turn=np.float32(1.0)), IDLE)
@@ -267,7 +269,7 @@ def test_trials_and_streams_share_a_batch(stage: Stage, cpu: CPURenderer) -> Non
     stage.engine.post(lambda: session.receive(step.SerializeToString()))
     reply = stage.update("t", IDLE)
     assert stage.engine.counters.draws == draws + 1
-    catch, maze = Direct(cpu, "catch", 4), Direct(cpu, "maze", 4)
+    catch, maze = ReferenceWorld(cpu, "catch", 4), ReferenceWorld(cpu, "maze", 4)
     for direct in (catch, catch, maze):
         direct.step()
     (shown,) = Watcher().see(reply.observation_set)

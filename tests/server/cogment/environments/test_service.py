@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from scripts.support.reference_world import Direct
+from scripts.support.reference_world import ReferenceWorld
 from tests.support.environment_server import TIMEOUT_S, Running, Served, serving
 from tests.support.trial_engine import Watcher, action, actor_class, config, same, starting, updating
 from worldloom.protos.cogment.api import environment_pb2 as api
@@ -63,7 +63,7 @@ async def test_start_gives_the_first_observation_set(served: Served) -> None:
     assert before_ns <= seen.timestamp <= time.time_ns()
     assert list(seen.actors_map) == [0, 0, 1]
     assert [one.snapshot for one in seen.observations] == [True, True]
-    direct = Direct(served.engine.renderer, "maze", 3, agents=3)
+    direct = ReferenceWorld(served.engine.renderer, "maze", 3, agents=3)
     direct.step()
     first, second, third = Watcher().see(seen)
     same(first, {"map.rgb": direct.draw("map.rgb", 0)[0]})
@@ -75,7 +75,7 @@ async def test_start_gives_the_first_observation_set(served: Served) -> None:
 @scenario
 async def test_update_gives_observations_feedback_and_the_end(served: Served) -> None:
     environment = config(actor_class("p", "position", "reward", deltas=True), family="maze", seed=3, max_steps=3)
-    direct = Direct(served.engine.renderer, "maze", 3, agents=2, max_steps=3)
+    direct = ReferenceWorld(served.engine.renderer, "maze", 3, agents=2, max_steps=3)
     direct.step()
     watcher = Watcher()
     watcher.see((await served.stub.Start(starting("t", [2], environment))).observation_set)

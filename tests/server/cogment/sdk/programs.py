@@ -3,7 +3,6 @@
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from scripts.support.stream_client import free_port
 
 FOLDER = Path(__file__).parent
 PYTHON = Path(__file__).parents[4] / ".venv-cogment" / "bin" / "python"
@@ -115,11 +116,3 @@ def services(*kinds: str) -> Iterator[tuple[list[Program], list[str]]]:
         for one, port in zip(started, ports, strict=True):
             one.wait_for(f"listening on port {port}")
         yield started, [f"grpc://127.0.0.1:{port}" for port in ports]
-
-
-def free_port() -> int:
-    """A port that nobody listens on: the SDK takes none of its own choice."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
