@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from worldloom.bench.measuring import Report
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
@@ -62,7 +62,7 @@ def bench_dressing_against_drawing(report: Report, cpu: CPURenderer, family: typ
     crowd.step()
     views = crowd.pool.views(crowd.lanes, "eye")
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     ratio = report.ratio(
         lambda: cpu.draw(crowd.pool.scene, views, arena, offsets), lambda: crowd.pool.views(crowd.lanes, "eye")
     )
@@ -74,7 +74,7 @@ def bench_pictures_per_second(report: Report, cpu: CPURenderer, family: type[Fam
     crowd = Crowd(family, 1024)
     crowd.step()
     offsets, size_bytes = lay_out(crowd.pool.views(crowd.lanes, "eye"))
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
 
     def step_and_draw() -> None:
         crowd.pool.step(crowd.lanes, crowd.actions[0])

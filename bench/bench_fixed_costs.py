@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from worldloom.bench.measuring import Report
-from worldloom.kernels.raster.backdrop import make_backdrops
-from worldloom.kernels.raster.scratch import make_scratch
-from worldloom.kernels.raster.views import paint_views
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.kernels.raster.backdrop import allocate_backdrops
+from worldloom.kernels.raster.scratch import allocate_scratch
+from worldloom.kernels.raster.views import draw_views
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
 from worldloom.render.cpu import CPURenderer
@@ -40,7 +40,7 @@ class Crowd:
         self.step()
         self.views = self.pool.views(self.lanes, "eye")
         self.offsets, size_bytes = lay_out(self.views)
-        self.arena = make_arena(size_bytes)
+        self.arena = allocate_arena(size_bytes)
 
     def step(self) -> None:
         """One step of all."""
@@ -58,10 +58,10 @@ class Crowd:
 
     def painter(self) -> Any:
         """The same with all but painting done already."""
-        scene, scratch = self.pool.scene, make_scratch(1024, 4096, 4096)
+        scene, scratch = self.pool.scene, allocate_scratch(1024, 4096, 4096)
         tables = (scene.assets.table, scene.instances, scene.lanes, self.views, self.offsets)
-        backdrops = make_backdrops(4096)
-        return lambda: paint_views(*tables, len(self.lanes), np.zeros(1, np.int64), scratch, backdrops, self.arena)
+        backdrops = allocate_backdrops(4096)
+        return lambda: draw_views(*tables, len(self.lanes), np.zeros(1, np.int64), scratch, backdrops, self.arena)
 
 
 def repeat(call: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from worldloom.bench.measuring import Report
 from worldloom.kernels.tables import I64
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
@@ -92,6 +92,6 @@ def bench_pictures(report: Report, cpu: CPURenderer, camera: str) -> None:
     def draw() -> None:
         views = crowd.pool.views(crowd.lanes, camera)
         offsets, size_bytes = lay_out(views)
-        cpu.draw(crowd.pool.scene, views, make_arena(size_bytes), offsets)
+        cpu.draw(crowd.pool.scene, views, allocate_arena(size_bytes), offsets)
 
     report.row(f"maze, cpu, 512 pictures of 64² by {camera}", f"{512 / report.seconds(draw, rounds=5):,.0f} views/s")

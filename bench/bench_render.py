@@ -5,9 +5,9 @@ import pytest
 
 from worldloom.bench.measuring import Report
 from worldloom.bench.workloads import block_yard
-from worldloom.kernels.pixel_formats import unpack
-from worldloom.kernels.tables import DEPTH, GRAY, RGB, SEGMENTATION
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.kernels.gl.packing import unpack_frames
+from worldloom.kernels.outputs import DEPTH, OUTPUT_NAMES, output_bits
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
 from worldloom.render.renderer import Renderer
@@ -20,7 +20,7 @@ class Batch:
     def __init__(self, lanes: int, **settings: object) -> None:
         self.scene, self.views = block_yard(lanes, **settings)  # type: ignore[arg-type]
         self.offsets, size_bytes = lay_out(self.views)
-        self.arena = make_arena(size_bytes)
+        self.arena = allocate_arena(size_bytes)
 
     def draw(self, renderer: Renderer) -> None:
         """All views in one call."""
@@ -60,7 +60,7 @@ def bench_unpack_against_copy(report: Report) -> None:
     nothing = np.empty((0, 0), np.uint8)
     ratio = report.ratio(
         lambda: np.copyto(copied, words),
-        lambda: unpack(words, nothing, batch.views, page, batch.offsets, batch.arena),
+        lambda: unpack_frames(words, nothing, batch.views, page, batch.offsets, batch.arena),
         rounds=41,
     )
     report.row(
@@ -83,7 +83,7 @@ def bench_two_threads_against_one(report: Report, cpu: CPURenderer) -> None:
     report.row("cpu, two threads against one", f"{ratio:.2f} ×", "≥ 1.6 ×", ratio >= 1.6)
 
 
-_EVERYTHING = RGB | GRAY | DEPTH | SEGMENTATION
+_EVERYTHING = output_bits(OUTPUT_NAMES)
 
 
 @pytest.mark.parametrize("name", ["cpu", "gl"])

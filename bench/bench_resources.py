@@ -8,18 +8,18 @@ import pytest
 
 from worldloom.bench.measuring import Report
 from worldloom.bench.workloads import block_yard
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.renderer import Renderer
 
 _BATCHES = 10_000
 _FIRST_FRAME = """
 import numpy as np
 from worldloom.bench.workloads import block_yard
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.arena import lay_out, allocate_arena
 from worldloom.render.choose import make_renderer
 scene, views = block_yard(1)
 offsets, size_bytes = lay_out(views)
-make_renderer("cpu").draw(scene, views, make_arena(size_bytes), offsets)
+make_renderer("cpu").draw(scene, views, allocate_arena(size_bytes), offsets)
 """
 
 
@@ -36,7 +36,7 @@ def bench_memory_over_many_batches(report: Report, name: str, request: pytest.Fi
     for views_count, side, samples in ((1, 32, 1), (7, 16, 1), (3, 24, 4), (12, 16, 1)):
         scene, views = block_yard(views_count, width=side, height=side, samples=samples, outputs=15)
         offsets, size_bytes = lay_out(views)
-        batches.append((scene, views, make_arena(size_bytes), offsets))
+        batches.append((scene, views, allocate_arena(size_bytes), offsets))
 
     def draw(count: int) -> None:
         for k in range(count):

@@ -18,7 +18,7 @@ import pytest
 from worldloom.bench.load import worldloom_process
 from worldloom.bench.measuring import Report
 from worldloom.client import VectorEnv
-from worldloom.render.arena import make_arena
+from worldloom.render.arena import allocate_arena
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.step_layout import step_layout
@@ -135,7 +135,7 @@ def bench_filling_a_template(report: Report, cpu: CPURenderer) -> None:
     engine.step(step)
     engine.tick([])
     groups = write_scene([step], directory.scene)
-    frames, other = make_arena(256 * 64 * 64 * 3), make_arena(256 * 64 * 64 * 3)
+    frames, other = allocate_arena(256 * 64 * 64 * 3), allocate_arena(256 * 64 * 64 * 3)
 
     def fill_often() -> None:
         for _ in range(TIMES):

@@ -22,7 +22,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, tensor_utils
 
 from worldloom.protos.errors import FailedPrecondition, InvalidArgument, RequestError, Unimplemented
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
@@ -103,9 +103,9 @@ class World:
         }
         views = self.pool.views(lane, camera, outputs=1 << one.output, **size)
         offsets, size_bytes = lay_out(views)
-        arena = make_arena(size_bytes)
+        arena = allocate_arena(size_bytes)
         renderer.draw(self.pool.scene, views, arena, offsets)
-        return picture(arena, views, offsets, 0, output)[None]
+        return get_frame(arena, views, offsets, 0, output)[None]
 
 
 class Session:

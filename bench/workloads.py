@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from worldloom.kernels.tables import RGB, ViewTable
+from worldloom.kernels.outputs import RGB
+from worldloom.kernels.tables import ViewTable
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at, make_views

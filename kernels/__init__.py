@@ -1,8 +1,10 @@
-"""numba functions over plain arrays: cull, rasterise, shade, unpack, simulate.
+"""Functions compiled by numba over plain arrays: cull, rasterise, shade, write pixels and messages.
 
-A kernel takes arrays and numbers, writes into arrays it is given and keeps nothing; unless it is brief it holds no GIL.
-This room knows nothing of the others: not of scenes or libraries, of GL, of worlds or of servers.
+A kernel takes arrays and numbers, writes into arrays that it is given, and allocates and keeps nothing. Kernels release
+the GIL unless they are `@kernel_holding_gil`. This package imports nothing else of worldloom.
 
-The way of a picture: `cull` → `raster` and `fill` → `surface` → `shade` and `texture` → `paint` for the processor;
-`visible` → `pack`, a graphics card, `unpack` for GL. Both read `tables`. Simulations are named after their worlds.
+On the CPU a view goes through `raster.cull`, `raster.visibility` and `raster.triangles`, `shading`, `pixel_formats`;
+`raster.views` calls them in that order. For OpenGL, `gl.visible` and `gl.packing` prepare what the card draws, and
+`gl.packing` writes what it read back. Both read the tables of `tables.py` and write the outputs of `outputs.py`.
+Simulations are kernels too, in the packages of their families.
 """

@@ -1,8 +1,8 @@
-"""How kernels are compiled: one decorator with the options, one cache on disk, one place that tells people to wait.
+"""Compilation of kernels: the decorators with their options, the cache on disk, and the progress that is announced.
 
-numba's own cache notices a change in a kernel's file, but not in the files that it calls into. So the kernels of each
-module are kept in a folder named after the content of that module and of those that it takes kernels and constants
-from, wherever they lie: a change to one of them starts a fresh folder, and no other change does.
+numba's own cache notices a change in a kernel's file, but not in the files of functions and constants that the kernel
+uses, and would run stale machine code. So the kernels of each module are cached in a folder named after a hash of all
+sources that they depend on: a change to one of those starts a new folder, and no other change does.
 """
 
 import functools
@@ -26,28 +26,24 @@ from numba.core import event
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _OPTIONS: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
-"""No memory management (kernels allocate nothing, and counting references to arrays at every call took 40 % of the
-time), no GIL, no exceptions for divisions by zero, and of fast-math only what keeps NaN and infinity honest."""
+"""No reference counting (kernels allocate nothing, and counting at every call took 40 % of the time), no GIL, no
+exceptions for divisions by zero, and of fast-math only what keeps NaN and infinity as they are."""
 
 _COMPILER = (numba.__version__, llvm.llvm_version_info, sys.version_info[:3], llvm.get_host_cpu_name())
-_PACKAGE = __name__.rpartition(".")[0] + "."
-_IMPORT = re.compile(r"^from (worldloom\.[\w.]+) import ", re.MULTILINE)
+_PACKAGE = __name__.rpartition(".")[0]
+_IMPORT_FROM = re.compile(r"^[ \t]*from ([\w.]+) import (\([^)]*\)|.+)", re.MULTILINE)
+_IMPORT = re.compile(r"^[ \t]*import ([\w.]+)", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 
 _functions: set[str] = set()
-"""Every function that one of the decorators below was put on."""
-
-
-def holds_kernels(source: str) -> bool:
-    """Tell from its source whether a module defines kernels: it then imports a decorator of this module."""
-    return "from worldloom.kernels.compiling import" in source
+"""Qualified names of all functions that have one of the decorators below."""
 
 
 @functools.cache
 def fingerprint(module: str) -> str:
-    """Hash all that the machine code of a module's kernels depends on.
+    """Return a hash of everything that the machine code of a module's kernels depends on.
 
-    That is its source, the sources of the modules with kernels or constants for kernels that it imports, directly or
-    not, the versions of the compiler, and the processor.
+    That is the sources of `kernel_modules(module)`, the versions of the compiler, and the processor.
     """
     digest = hashlib.sha256(repr(_COMPILER).encode())
     for name in sorted(kernel_modules(module)):
@@ -56,24 +52,75 @@ def fingerprint(module: str) -> str:
 
 
 def kernel_modules(module: str) -> set[str]:
-    """Return a module and those that it imports, directly or not, that hold kernels or are part of this package."""
+    """Return a module and all others that its kernels may take functions and constants from, directly or not."""
     found, waiting = set(), [module]
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            imported = {match[1] for match in _IMPORT.finditer(_source(name))}
-            waiting += [other for other in imported if other.startswith(_PACKAGE) or holds_kernels(_source(other))]
+            waiting += _imported_for_kernels(name)
     return found
 
 
 @functools.cache
+def _imported_for_kernels(module: str) -> frozenset[str]:
+    """Return the modules that a module imports and that its kernels may depend on.
+
+    These are modules that hold kernels; and, of worldloom and the module's own package, those of `worldloom.kernels`
+    and those that a constant (an upper-case name) or a whole module is imported from. It is read from the import lines:
+    parsing whole sources would take a tenth of a second at each start.
+    """
+    text = _source(module)
+    package = module if _is_package(module) else module.rpartition(".")[0]
+    package = getattr(sys.modules.get(module), "__package__", None) or package
+    roots = {_PACKAGE.partition(".")[0], (package or module).partition(".")[0]}
+    found = set()
+    for source, names in _IMPORT_FROM.findall(text):
+        base = importlib.util.resolve_name(source, package)
+        if _holds_kernels(base):
+            found.add(base)
+        if base.partition(".")[0] not in roots:
+            continue
+        imported = _NAME.findall(names)
+        if base.startswith(f"{_PACKAGE}.") or any(name.isupper() for name in imported):
+            found.add(base)
+        if _is_package(base):
+            found.update(f"{base}.{name}" for name in imported if _source(f"{base}.{name}"))
+    found.update(name for name in _IMPORT.findall(text) if name.partition(".")[0] in roots)
+    return frozenset(found)
+
+
+def _holds_kernels(module: str) -> bool:
+    """Return whether a module defines kernels: it then imports a decorator of this module."""
+    return f"from {__name__} import" in _source(module)
+
+
+def _is_package(module: str) -> bool:
+    return _file(module).endswith("__init__.py")
+
+
+@functools.cache
 def _source(module: str) -> str:
-    spec = importlib.util.find_spec(module)
-    return "" if spec is None or spec.origin is None else Path(spec.origin).read_text()
+    """Return the source of a module, empty if it has none that can be read."""
+    try:
+        return Path(_file(module)).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
-def _writable(folder: Path) -> bool:
+@functools.cache
+def _file(module: str) -> str:
+    """Return the file of a module, empty if it has none; modules that are loaded need no search."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None) or ""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        return ""
+    return spec.origin or "" if spec is not None else ""
+
+
+def _is_writable(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -86,12 +133,12 @@ def _cache_folder() -> Path:
     chosen = os.environ.get("WORLDLOOM_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = (Path(chosen) if chosen else Path(home) / "worldloom") / "kernels"
-    if _writable(folder):
+    if _is_writable(folder):
         return folder
     fallback = Path(tempfile.gettempdir()) / f"worldloom-{os.getuid()}" / "kernels"
     warnings.warn(
         f"the kernel cache {folder} cannot be written; using {fallback} instead. "
-        "Set WORLDLOOM_CACHE_DIR to a folder that can, to compile once only.",
+        "Set WORLDLOOM_CACHE_DIR to a writable folder to compile only once.",
         stacklevel=2,
     )
     fallback.mkdir(parents=True, exist_ok=True)
@@ -102,24 +149,24 @@ CACHE_FOLDER = _cache_folder()
 
 
 def kernel(function: Function) -> Function:
-    """Compile for use from Python; the machine code is kept on disk."""
+    """Compile for calls from Python, without the GIL; the machine code is cached on disk."""
     return _compiled(function, **_OPTIONS)
 
 
-def brief(function: Function) -> Function:
-    """The same for what takes microseconds, and keeps the GIL: getting that back can take longer than the work."""
+def kernel_holding_gil(function: Function) -> Function:
+    """Compile like `kernel`, but hold the GIL: for microseconds of work, acquiring it again can take longer."""
     return _compiled(function, **{**_OPTIONS, "nogil": False})
 
 
 def inlined(function: Function) -> Function:
-    """Compile for use inside kernels only; its body becomes part of theirs."""
+    """Compile for calls from kernels only, inlined into them."""
     _functions.add(_name(function))
     compiled: Function = numba.njit(forceinline=True, **_OPTIONS)(function)
     return compiled
 
 
-def called(function: Function) -> Function:
-    """Compile for use inside kernels only, as a function of its own: for large bodies with several callers."""
+def device_function(function: Function) -> Function:
+    """Compile for calls from kernels only, not inlined: for large bodies and several callers."""
     _functions.add(_name(function))
     compiled: Function = numba.njit(**_OPTIONS)(function)
     return compiled
@@ -142,11 +189,11 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 _announced: list[object] = []
-"""Whoever has told people to wait: the headline is said once."""
+"""Listeners that have announced compiling: the headline is printed once."""
 
 
 class _Progress(event.Listener):  # type: ignore[misc]
-    """Counts our functions as they are compiled and says so, from the first one on."""
+    """A numba listener that prints how many of our functions are compiled, from the first one on."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -170,7 +217,7 @@ class _Progress(event.Listener):  # type: ignore[misc]
                 print(count, file=self.stream, flush=True)
 
     def finish(self) -> None:
-        """The last word, if there was a first."""
+        """Print the time and the cache folder, if anything was compiled."""
         if self.began_s:
             newline = "\n" if self.stream.isatty() else ""
             took = f"in {time.monotonic() - self.began_s:.0f} s"
@@ -181,7 +228,7 @@ class _Progress(event.Listener):  # type: ignore[misc]
 
 @contextmanager
 def announce_compiling(stream: TextIO | None = None) -> Iterator[None]:
-    """Tell whoever waits that kernels are being compiled, and how far it is; silent when they come from the cache."""
+    """Print that kernels are being compiled, and the progress; nothing if they all come from the cache."""
     progress = _Progress(stream or sys.stderr)
     with event.install_listener("numba:compile", progress):
         yield

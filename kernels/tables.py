@@ -1,9 +1,9 @@
-"""The tables every kernel reads: plain arrays grouped by what they describe.
+"""The tables that all kernels read: assets, instances, lanes and views, each a group of plain arrays.
 
-One row is one thing (an instance, a lane, a view, a mesh), one array is one property of all of them. The groups are
-named tuples because numba takes those as they are; the arrays inside are shared, never copied, and changed in place.
-World space is right-handed with z up, in metres. Colours are red, green, blue in 0..1; light is summed as it stands,
-without gamma.
+A row is one instance, lane, view or mesh; an array is one column. The groups are named tuples because numba accepts
+those as arguments; the arrays are shared, never copied, and changed in place.
+World space is right-handed with z up, in metres. Colours are red, green, blue in 0..1; light is summed
+linearly, without gamma.
 """
 
 from collections.abc import Callable
@@ -19,103 +19,97 @@ I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]
 U32: TypeAlias = NDArray[np.uint32]
 
-OUTPUTS = ("rgb", "gray", "depth", "segmentation")
-"""What a view can be asked for, in the order of the columns of an offsets table."""
-OUTPUT_BYTES = (3, 1, 4, 1)
-"""Bytes a pixel takes in each output."""
-RGB, GRAY, DEPTH, SEGMENTATION = 1, 2, 4, 8
-"""Bits of `ViewTable.outputs`: bit k asks for `OUTPUTS[k]`."""
-
 NO_MESH = -1
 """`InstanceTable.mesh` of a row that draws nothing."""
 NO_TEXTURE = -1
 """`InstanceTable.texture` of a row with a plain colour, `LaneTable.sky_textures` of a lane with a plain sky."""
 
 MAX_LAMPS = 8
-"""Lamps of a lane."""
-# Numbers of a lamp in `LaneTable.lamps`. Colours, position and direction are three each.
+"""Most lamps of a lane."""
+# Columns of `LaneTable.lamps`. Position, direction, colours and attenuation (constant, linear, quadratic) take three
+# each; LAMP_CONE is the cosine of the cone's half angle, -1 for all directions.
 LAMP_KIND, LAMP_POSITION, LAMP_DIRECTION, LAMP_AMBIENT, LAMP_DIFFUSE, LAMP_SPECULAR = 0, 1, 4, 7, 10, 13
-LAMP_FADING, LAMP_CONE, LAMP_EXPONENT = 16, 19, 20
-LAMP_NUMBERS = 24
-SUN, SPOT, HEAD = 0, 1, 2
-"""What LAMP_KIND says: shines one way everywhere; shines from a place; shines the way the camera looks."""
+LAMP_ATTENUATION, LAMP_CONE, LAMP_EXPONENT = 16, 19, 20
+LAMP_SIZE = 24
+DIRECTIONAL, SPOT, HEADLIGHT = 0, 1, 2
+"""Values of LAMP_KIND: parallel light; light from a position; parallel light along the camera's forward axis."""
 
 
 class AssetTable(NamedTuple):
-    """What is loaded once and shared: V vertices at C corners, T triangles, M meshes, X textures of P texels each."""
+    """Assets, shared by all lanes: V vertices at C corners, T triangles, M meshes, X textures of P texels each."""
 
     positions: F32  # [V, 3]
     normals: F32  # [V, 3] unit length
     uvs: F32  # [V, 2] u to the right, v down the texture
     triangles: I32  # [T, 3] vertex rows, counter-clockwise seen from the front
-    corners: F32  # [C, 3] each position of a mesh once, however many vertices share it; some more at the end
-    triangle_corners: I32  # [T, 3] counted from the mesh's first
+    corners: F32  # [C, 3] distinct positions of each mesh; padded to a whole SIMD vector
+    triangle_corners: I32  # [T, 3] relative to the mesh's first corner
     triangle_is_flat: U8  # [T] 1 where the three normals are the same
     mesh_first_triangle: I32  # [M]
     mesh_triangle_count: I32  # [M]
     mesh_first_corner: I32  # [M]
     mesh_corner_count: I32  # [M]
-    mesh_center: F32  # [M, 3] of the box around its vertices
-    mesh_half_size: F32  # [M, 3] half the sides of that box
-    mesh_is_two_sided: U8  # [M] 1: its back is drawn too, lit from the viewer's side
-    mesh_lighter: I32  # [M] which mesh is shown instead where this one is small on the screen, or NO_MESH
-    mesh_lighter_size: F32  # [M, 3] along each axis: how many times as large as that it is, one pixel to the metre
+    mesh_center: F32  # [M, 3] of the bounding box
+    mesh_half_size: F32  # [M, 3] of the bounding box
+    mesh_is_two_sided: U8  # [M] 1: back faces are drawn too, with normals turned to the viewer
+    mesh_coarser: I32  # [M] mesh of the next level of detail, drawn where this one is small on the screen, or NO_MESH
+    mesh_coarser_size: F32  # [M, 3] see CoarserMesh.size in render/meshes.py
     texels: U32  # [X, P] all mip levels one after another, red in the lowest byte, then green, blue
-    texel_rows: U32  # [X, Q] the same, each row followed by its first texel: left and right neighbour lie together
-    mip_first_texel: I32  # [levels] where each level starts; level k is (size >> k) texels square
+    texel_rows: U32  # [X, Q] the same, each row followed by its first texel, so that right neighbours are adjacent
+    mip_first_texel: I32  # [levels] index of each level's first texel; level k has (size >> k)² texels
     texture_size: int  # side of level 0, a power of two
 
 
 class InstanceTable(NamedTuple):
-    """One row is one mesh placed in one lane."""
+    """Instances: a row is one mesh placed in one lane."""
 
     mesh: I32  # [N] or NO_MESH
     pose: F32  # [N, 3, 4] local to world; scale and mirroring included
     color: F32  # [N, 3] multiplies the texture
     texture: I32  # [N] or NO_TEXTURE
     uv_scale: F32  # [N, 2] multiplies the mesh's UVs
-    label: U8  # [N] what segmentation shows; 0 is the sky's
-    shine: F32  # [N, 3] under lamps: how much it glows by itself, how much it reflects as a mirror would, how sharply
+    label: U8  # [N] value in segmentation; 0 is the background
+    shine: F32  # [N, 3] emission, specular reflection and its exponent; used in lanes with lamps
 
 
 class LaneTable(NamedTuple):
-    """One row is one lane: which instance rows are its own, and how its light, sky and fog are."""
+    """Lanes: the range of instance rows of each, and its light, sky and fog."""
 
     first_row: I32  # [L]
     row_count: I32  # [L]
-    still_rows: I32  # [L] how many of the first look the same in most lanes, at most times; 0 if nothing is known
-    light_direction: F32  # [L, 3] the way the light travels; any length
+    still_rows: I32  # [L] the first rows that are the same in most lanes, most of the time; see backdrop.py
+    light_direction: F32  # [L, 3] direction of travel; any length
     light_color: F32  # [L, 3]
-    ambient: F32  # [L, 3] what reaches a surface that faces up
-    ambient_ground: F32  # [L, 3] what reaches a surface that faces down; between them, a blend
+    ambient: F32  # [L, 3] ambient light of a surface that faces up
+    ambient_ground: F32  # [L, 3] of a surface that faces down; interpolated between
     sky_horizon: F32  # [L, 3]
     sky_zenith: F32  # [L, 3]
-    sky_textures: I32  # [L] the first of six that are the sky, or NO_TEXTURE: it is as above
-    lamp_count: I32  # [L] 0: light_direction, light_color, ambient and ambient_ground are all the light there is
-    lamps: F32  # [L, MAX_LAMPS, LAMP_NUMBERS] instead of these; what the numbers are is said above
+    sky_textures: I32  # [L] first of the six textures of a sky box, or NO_TEXTURE for the gradient above
+    lamp_count: I32  # [L] if not 0, lamps replace light_direction, light_color, ambient and ambient_ground
+    lamps: F32  # [L, MAX_LAMPS, LAMP_SIZE]
     fog_color: F32  # [L, 3]
-    fog_range: F32  # [L, 2] depth in metres where fog begins and where nothing else is left; end <= begin: no fog
+    fog_range: F32  # [L, 2] depth in metres where fog begins and where it is complete; end <= begin: no fog
 
 
 class ViewTable(NamedTuple):
-    """One row is one picture asked for."""
+    """Views: a row is one camera of one lane, to be drawn at one size."""
 
     lane: I32  # [V]
     camera: F32  # [V, 3, 4] camera to world: right, up, backward, position
     orthographic: U8  # [V] 0 perspective, 1 orthographic
-    half_height: F32  # [V] half the picture's height in metres: one metre ahead (perspective), anywhere (orthographic)
+    half_height: F32  # [V] half the frame's height in metres, at depth 1 (perspective) or any depth (orthographic)
     near: F32  # [V] metres along the view axis
     far: F32  # [V]
     width: I32  # [V] pixels
     height: I32  # [V]
     outputs: U8  # [V] bits of RGB, GRAY, DEPTH, SEGMENTATION
-    samples: U8  # [V] 1, or 4 for smooth edges
+    samples: U8  # [V] 1, or 4 for antialiasing
 
 
 Table = TypeVar("Table", AssetTable, InstanceTable, LaneTable, ViewTable)
 
 
-def each_column(table: Table, change: Callable[[Any], Any]) -> Table:
-    """A table of the same kind whose columns are what `change` makes of this one's."""
+def map_columns(table: Table, change: Callable[[Any], Any]) -> Table:
+    """Return a table of the same kind with `change` applied to each column."""
     columns: list[Any] = [change(column) for column in table]
     return type(table)(*columns)

@@ -1,19 +1,19 @@
-"""Numbers written into serialised messages at given bytes, and read from them.
+"""Numbers of serialised protobuf messages: written at given offsets, and read.
 
-Most numbers lie on the wire as they do in memory. Integers do not: their length there depends on their value. Written
-with continuation bits up to a fixed width they mean the same to every reader, and the next one stays where it is.
+Most numbers are on the wire as they are in memory. Integers are varints, whose length depends on their value. Padded to
+a fixed width with continuation bits they mean the same to every parser, and the offsets after them do not change.
 """
 
 import numpy as np
 
-from worldloom.kernels.compiling import brief
+from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import I64, U8
 
 VARINT_BYTES = 10
-"""The longest that an integer can be."""
+"""Greatest length of a varint; those written here all have it."""
 
 
-@brief
+@kernel_holding_gil
 def write_rows(rows: U8, starts: I64, arena: U8) -> None:
     """Copy row k of `rows` [n, size] to the bytes of the arena from starts[k] on."""
     for k in range(rows.shape[0]):
@@ -22,37 +22,37 @@ def write_rows(rows: U8, starts: I64, arena: U8) -> None:
             arena[start + i] = rows[k, i]
 
 
-@brief
+@kernel_holding_gil
 def write_varints(rows: I64, starts: I64, arena: U8) -> None:
-    """Write row k of `rows` [n, size] as integers of VARINT_BYTES each, from starts[k] on."""
+    """Write row k of `rows` [n, size] as varints of VARINT_BYTES each, from starts[k] on."""
     for k in range(rows.shape[0]):
         start = starts[k]
         for i in range(rows.shape[1]):
             left = np.uint64(rows[k, i])
-            for place in range(VARINT_BYTES - 1):
-                arena[start + place] = np.uint8(left & np.uint64(0x7F)) | np.uint8(0x80)
+            for byte in range(VARINT_BYTES - 1):
+                arena[start + byte] = np.uint8(left & np.uint64(0x7F)) | np.uint8(0x80)
                 left >>= np.uint64(7)
             arena[start + VARINT_BYTES - 1] = np.uint8(left)
             start += VARINT_BYTES
 
 
-@brief
+@kernel_holding_gil
 def read_varints(data: U8, values: I64) -> int:
-    """Read integers into `values` until the data ends; how many there are, or -1 if the data is cut or malformed.
+    """Read varints into `values` until the data ends; return their number, or -1 if the data is truncated or malformed.
 
-    More than fit into `values` are counted but not kept.
+    Those beyond the size of `values` are counted but not stored.
     """
     count = 0
-    place = 0
+    position = 0
     size = data.shape[0]
-    while place < size:
+    while position < size:
         value = np.uint64(0)
         shift = 0
         while True:
-            if place >= size or shift > 63:
+            if position >= size or shift > 63:
                 return -1
-            byte = data[place]
-            place += 1
+            byte = data[position]
+            position += 1
             value |= np.uint64(byte & np.uint8(0x7F)) << np.uint64(shift)
             shift += 7
             if byte < 0x80:

@@ -13,14 +13,14 @@ from google.rpc import code_pb2
 from worldloom.client.errors import ClientError, ServerError
 from worldloom.client.links import LOCAL, Access, Link, open_link
 from worldloom.client.world import read_answer, write_question
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.profiler.findings import FORMAT
 from worldloom.profiler.measure import read_spans, read_ticks
 from worldloom.profiler.tables import in_table, short_time, stages_in_use
 from worldloom.server.engine.timing import STAGES, Span, Tick
 
 _COUNTED = ("requests", "refusals", "ticks", "steps", "lane_steps", "draws", "views")
-_FRAMES = tuple(f"frames.{output}" for output in OUTPUTS)
+_FRAMES = tuple(f"frames.{output}" for output in OUTPUT_NAMES)
 _NOW = ("streams", "worlds", "lanes")
 _ABOUT = ("server.version", "server.renderer", "server.device", "timers.is_on")
 _BAR = 30

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from worldloom.client.errors import ClientError
 from worldloom.client.links import LOCAL, Access
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.profiler import charts
 from worldloom.profiler import command as flags
 from worldloom.profiler.attach import Watched, watch, watched_lines
@@ -67,11 +67,11 @@ def a_size(text: str) -> tuple[int, int]:
 def some_outputs(text: str) -> tuple[str, ...]:
     """One value of --outputs: rgb, or rgb+depth."""
     names = text.split("+")
-    if not all(name in OUTPUTS for name in names):
+    if not all(name in OUTPUT_NAMES for name in names):
         raise argparse.ArgumentTypeError(
-            f"expected some of {', '.join(OUTPUTS)}, with + between those of one picture, got {text!r}"
+            f"expected some of {', '.join(OUTPUT_NAMES)}, with + between those of one picture, got {text!r}"
         )
-    return tuple(output for output in OUTPUTS if output in names)
+    return tuple(output for output in OUTPUT_NAMES if output in names)
 
 
 def one_of(choices: Sequence[str]) -> Callable[[str], str]:

@@ -17,6 +17,7 @@ from gymnasium.vector.utils import batch_space
 from worldloom.client.links import Access
 from worldloom.client.specs import action_space
 from worldloom.client.stream import Stream
+from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
 
 TRANSPORTS = ("local", "shm", "unix", "tcp")
@@ -24,7 +25,7 @@ TRANSPORTS = ("local", "shm", "unix", "tcp")
 MOST_CASES = 2000
 MOST_STEP_BYTES = 1 << 30
 """Of all pictures of a step."""
-_PIXEL_BYTES = {"rgb": 3, "gray": 1, "depth": 4, "segmentation": 1}
+_PIXEL_BYTES = {output.name: output.pixel_bytes for output in OUTPUTS}
 
 
 @dataclass(frozen=True)

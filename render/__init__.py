@@ -1,4 +1,4 @@
-"""The room for pictures: assets, scene and view tables, the frame arena, and the renderers that fill it.
+"""Rendering: assets, scene and view tables, the frame arena, and the CPU and OpenGL renderers.
 
-It may use `worldloom.kernels`. It knows nothing of world families, servers or the wire.
+Imports `worldloom.kernels` only: nothing of families, servers or messages.
 """

@@ -1,6 +1,6 @@
-"""The asset library: every mesh and texture of the server, loaded once and shared by all worlds.
+"""The asset library: every mesh and texture of a server, loaded once and shared by all worlds.
 
-One thread may add while another draws: the table of a draw is made between two additions.
+One thread may add assets while another draws: a draw uses the table as it was when the draw began.
 """
 
 import threading
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from worldloom.kernels.raster.scratch import BLOCK
+from worldloom.kernels.simd import SIMD_WIDTH
 from worldloom.kernels.tables import I32, NO_MESH, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
 
 
 class AssetLibrary:
-    """Meshes and textures by name. Comes with the basic ones; anything may be added before or between draws."""
+    """Meshes and textures by name, with the basic ones already in it; more may be added before and between draws."""
 
     def __init__(self, texture_size: int = textures.DEFAULT_SIZE) -> None:
         if texture_size < 1 or texture_size & (texture_size - 1):
@@ -24,63 +24,63 @@ class AssetLibrary:
         self._meshes: dict[str, Mesh] = {}
         self._textures: dict[str, U32] = {}
         self._table: AssetTable | None = None
-        self.alone = threading.RLock()
-        """Held by whoever adds. Hold it to add what a name does not find, or several things in a row."""
-        for make in (meshes.box, meshes.plane, meshes.quad, meshes.sphere, meshes.cylinder, meshes.capsule):
-            self.add_mesh(make.__name__, make())
-        for paint in (textures.checker, textures.brick, textures.wood, textures.noise):
-            self.add_texture(paint.__name__, paint(texture_size))
+        self.lock = threading.RLock()
+        """Held while assets are added. Hold it to look up a name and add it if missing, or to add several together."""
+        for build in (meshes.box, meshes.plane, meshes.quad, meshes.sphere, meshes.cylinder, meshes.capsule):
+            self.add_mesh(build.__name__, build())
+        for draw in (textures.checker, textures.brick, textures.wood, textures.noise):
+            self.add_texture(draw.__name__, draw(texture_size))
 
     def add_mesh(self, name: str, mesh: Mesh) -> int:
-        """Take in a mesh; the number returned is what instance rows carry."""
-        with self.alone:
+        """Add a mesh; return its number, for `InstanceTable.mesh`."""
+        with self.lock:
             if name in self._meshes:
-                raise ValueError(f"there is a mesh named {name!r} already: choose another name")
+                raise ValueError(f"cannot add mesh {name!r}: expected a name that is not in use")
             self._meshes[name] = mesh
             self._table = None
             return len(self._meshes) - 1
 
-    def put_mesh(self, name: str, mesh: Mesh) -> int:
-        """Take in a mesh, in place of whichever had that name: what carries its number then shows this one."""
-        with self.alone:
+    def set_mesh(self, name: str, mesh: Mesh) -> int:
+        """Add a mesh, or replace the one with that name: instances with its number then show this one."""
+        with self.lock:
             self._meshes[name] = mesh
             self._table = None
         return self.mesh(name)
 
     def add_texture(self, name: str, pixels: U8) -> int:
-        """Take in a square uint8 picture of the library's texture size; its smaller versions are made here."""
+        """Add a square uint8 image of the library's texture size, and its mip levels; return its number."""
         expected = (self.texture_size, self.texture_size, 3)
         if pixels.shape != expected or pixels.dtype != np.uint8:
             raise ValueError(
                 f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}"
             )
         levels = _mip_chain(pixels)
-        with self.alone:
+        with self.lock:
             if name in self._textures:
-                raise ValueError(f"there is a texture named {name!r} already: choose another name")
+                raise ValueError(f"cannot add texture {name!r}: expected a name that is not in use")
             self._textures[name] = levels
             self._table = None
             return len(self._textures) - 1
 
     def mesh(self, name: str) -> int:
-        """The number of a mesh."""
+        """Return the number of a mesh."""
         return _number("mesh", name, list(self._meshes))
 
     def texture(self, name: str) -> int:
-        """The number of a texture."""
+        """Return the number of a texture."""
         return _number("texture", name, list(self._textures))
 
     @property
     def table(self) -> AssetTable:
-        """Everything as arrays; the same object until something is added."""
+        """The asset table; the same object until something is added."""
         table = self._table
         if table is None:
-            with self.alone:
+            with self.lock:
                 table = self._table = self._build_table()
         return table
 
     def _build_table(self) -> AssetTable:
-        parts, lighter = _with_lighter(self._meshes.values())
+        parts, coarser = _with_coarser(self._meshes.values())
         triangle_counts = np.array([len(mesh.triangles) for mesh in parts], np.int32)
         corners, corner_of = zip(*(mesh.corners for mesh in parts), strict=True)
         corner_counts = np.array([len(some) for some in corners], np.int32)
@@ -96,7 +96,7 @@ class AssetLibrary:
             normals=whole.normals,
             uvs=whole.uvs,
             triangles=whole.triangles,
-            corners=np.concatenate([*corners, np.zeros((BLOCK - 1, 3), np.float32)]),
+            corners=np.concatenate([*corners, np.zeros((SIMD_WIDTH - 1, 3), np.float32)]),
             triangle_corners=np.concatenate([of[mesh.triangles] for of, mesh in zip(corner_of, parts, strict=True)]),
             triangle_is_flat=np.array((normals == normals[:, :1]).all(axis=(1, 2)), np.uint8),
             mesh_first_triangle=_starts(triangle_counts),
@@ -106,9 +106,9 @@ class AssetLibrary:
             mesh_center=(lowest + highest) / 2,
             mesh_half_size=(highest - lowest) / 2,
             mesh_is_two_sided=np.array([mesh.two_sided for mesh in parts], np.uint8),
-            mesh_lighter=lighter,
-            mesh_lighter_size=np.array(
-                [mesh.lighter.size if mesh.lighter else (0, 0, 0) for mesh in parts], np.float32
+            mesh_coarser=coarser,
+            mesh_coarser_size=np.array(
+                [mesh.coarser.size if mesh.coarser else (0, 0, 0) for mesh in parts], np.float32
             ),
             texels=texels,
             texel_rows=np.concatenate(
@@ -119,15 +119,15 @@ class AssetLibrary:
         )
 
 
-def _with_lighter(known: Iterable[Mesh]) -> tuple[list[Mesh], I32]:
-    """These meshes, then their lighter versions; and for each the place of its lighter one."""
+def _with_coarser(known: Iterable[Mesh]) -> tuple[list[Mesh], I32]:
+    """Return these meshes followed by their coarser levels of detail, and for each the index of its next level."""
     parts = list(known)
-    lighter = []
-    for mesh in parts:  # which grows as we go
-        lighter.append(NO_MESH if mesh.lighter is None else len(parts))
-        if mesh.lighter is not None:
-            parts.append(mesh.lighter.mesh)
-    return parts, np.array(lighter, np.int32)
+    coarser = []
+    for mesh in parts:  # grows in the loop
+        coarser.append(NO_MESH if mesh.coarser is None else len(parts))
+        if mesh.coarser is not None:
+            parts.append(mesh.coarser.mesh)
+    return parts, np.array(coarser, np.int32)
 
 
 def _starts(counts: I32) -> I32:
@@ -135,13 +135,13 @@ def _starts(counts: I32) -> I32:
 
 
 def _closed_rows(texels: U32, first: int, side: int) -> U32:
-    """One level of all textures, flattened, each row with its first texel once more at its end."""
+    """Return one mip level of all textures, flattened, with the first texel of each row repeated at its end."""
     level = texels[:, first : first + side * side].reshape(-1, side, side)
     return np.concatenate([level, level[:, :, :1]], axis=2).reshape(len(texels), -1)
 
 
 def _mip_chain(pixels: U8) -> U32:
-    """The picture and its halvings down to one texel, flattened, a texel packed into 32 bits."""
+    """Return all mip levels of an image, flattened, each texel packed into 32 bits."""
     levels = []
     level = pixels.astype(np.float64)
     while True:

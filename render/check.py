@@ -1,7 +1,7 @@
-"""What a draw must satisfy, checked before anything is painted.
+"""Validation of a draw, before anything is drawn: kernels rely on it and check nothing themselves.
 
-Structure is refused here with a word on which view and why, so kernels need not doubt it. Numbers that a simulation can
-produce by accident (a pose that is not finite) are no structure: such rows are left out of the picture.
+One kernel recognises a valid draw in microseconds; only if it fails does slower code find what is wrong and where.
+Values that a simulation can produce by accident (a pose that is not finite) are no errors: such rows are not drawn.
 """
 
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES
 from worldloom.kernels.raster.scratch import MAX_WIDTH
-from worldloom.kernels.tables import I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, OUTPUTS, U8, ViewTable
-from worldloom.kernels.views import SKY_SIDES, first_crooked, is_sound
+from worldloom.kernels.tables import I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, U8, ViewTable
+from worldloom.kernels.views import SKY_SIDES, find_invalid_camera, is_valid_draw
 from worldloom.render.views import frame_bytes
 
 if TYPE_CHECKING:
@@ -22,19 +23,19 @@ _DTYPES = tuple(
     np.dtype(name)
     for name in ("int32", "float32", "uint8", "float32", "float32", "float32", "int32", "int32", "uint8", "uint8")
 )
-"""Of the columns of a view table."""
-_SQUARE_TOLERANCE = 1e-3
-"""How far a camera's axes may be from square and unit length: thousands of float32 rotations multiplied stay below."""
+"""Dtypes of the columns of a view table."""
+_AXES_TOLERANCE = 1e-3
+"""Largest error of the dot products of a camera's axes; a product of thousands of float32 rotations stays below."""
 
 
 def check_draw(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
-    """Raise ValueError if this draw cannot be done as asked."""
-    if not _is_sound(scene, views, arena, offsets):
-        _find_fault(scene, views, arena, offsets)
+    """Raise ValueError if a draw is not valid."""
+    if not _is_valid(scene, views, arena, offsets):
+        _raise_first_error(scene, views, arena, offsets)
 
 
-def _is_sound(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool:
-    """Whether nothing is wrong, which is said in microseconds; what is, and where, takes longer."""
+def _is_valid(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool:
+    """Return whether a draw is valid."""
     count, camera = len(views.lane), views.camera
     shape, pose_shape = (count,), (count, 3, 4)
     columns: Iterator[tuple[np.ndarray, np.dtype[Any]]] = zip(views, _DTYPES, strict=True)
@@ -43,12 +44,12 @@ def _is_sound(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool
             return False
         if not column.flags.c_contiguous:
             return False
-    if offsets.dtype != _I64 or offsets.shape != (count, len(OUTPUTS)) or not offsets.flags.c_contiguous:
+    if offsets.dtype != _I64 or offsets.shape != (count, OUTPUT_COUNT) or not offsets.flags.c_contiguous:
         return False
     if arena.dtype != _U8 or arena.ndim != 1 or not arena.flags.carray:
         return False
     lanes, instances, table = scene.lanes, scene.instances, scene.assets.table
-    return is_sound(
+    return is_valid_draw(
         *views,
         offsets,
         np.empty((offsets.size, 2), np.int64),
@@ -61,34 +62,34 @@ def _is_sound(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool
         instances.texture,
         len(table.mesh_first_triangle),
         len(table.texels),
-        _SQUARE_TOLERANCE,
+        _AXES_TOLERANCE,
     )
 
 
-def _find_fault(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
-    """Raise ValueError on the first thing that is wrong."""
+def _raise_first_error(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
+    """Raise ValueError for the first error of a draw that is not valid."""
     _check_arrays(views, arena, offsets)
     lanes = len(scene.lanes.first_row)
-    _refuse(
+    _raise_if(
         views.lane,
         (views.lane < 0) | (views.lane >= lanes),
         "lane",
-        f"0 to {lanes - 1}" if lanes else "a lane to be there",
+        f"0 to {lanes - 1}" if lanes else "a lane of the scene, which has none",
     )
     for name in ("width", "height"):
         side = getattr(views, name)
-        _refuse(side, (side < 1) | (side > MAX_WIDTH), name, f"1 to {MAX_WIDTH} pixels")
-    _refuse(views.samples, (views.samples != 1) & (views.samples != 4), "samples", "1 or 4")
-    every = (1 << len(OUTPUTS)) - 1
-    _refuse(views.outputs, views.outputs > every, "outputs", f"bits of {', '.join(OUTPUTS)}, at most {every}")
-    _refuse(views.orthographic, views.orthographic > 1, "orthographic", "0 or 1")
+        _raise_if(side, (side < 1) | (side > MAX_WIDTH), name, f"1 to {MAX_WIDTH} pixels")
+    _raise_if(views.samples, (views.samples != 1) & (views.samples != 4), "samples", "1 or 4")
+    every = (1 << OUTPUT_COUNT) - 1
+    _raise_if(views.outputs, views.outputs > every, "outputs", f"bits of {', '.join(OUTPUT_NAMES)}, at most {every}")
+    _raise_if(views.orthographic, views.orthographic > 1, "orthographic", "0 or 1")
     _check_cameras(views)
     _check_lanes(scene, views)
     _check_rows(scene, views)
-    _check_slots(views, arena, offsets)
+    _check_offsets(views, arena, offsets)
 
 
-def _refuse(values: np.ndarray, wrong: np.ndarray, name: str, expected: str) -> None:
+def _raise_if(values: np.ndarray, wrong: np.ndarray, name: str, expected: str) -> None:
     if wrong.any():
         view = int(np.argmax(wrong))
         raise ValueError(f"view {view}: {name} is {values[view]}, expected {expected}")
@@ -99,10 +100,10 @@ def _check_arrays(views: ViewTable, arena: U8, offsets: I64) -> None:
     for name, dtype in zip(views._fields, _DTYPES, strict=True):
         shape = (count, 3, 4) if name == "camera" else (count,)
         _check_array(f"views.{name}", getattr(views, name), dtype, shape)
-    _check_array("offsets", offsets, _I64, (count, len(OUTPUTS)))
+    _check_array("offsets", offsets, _I64, (count, OUTPUT_COUNT))
     _check_array("arena", arena, _U8, (arena.size,))
     if not arena.flags.writeable:
-        raise ValueError("the arena is read-only: expected an array that can be written")
+        raise ValueError("the arena is read-only: expected a writeable array")
 
 
 def _check_array(name: str, array: np.ndarray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -115,24 +116,24 @@ def _check_array(name: str, array: np.ndarray, dtype: np.dtype[Any], shape: tupl
 
 def _check_cameras(views: ViewTable) -> None:
     half, near, far = views.half_height, views.near, views.far
-    _refuse(half, ~(np.isfinite(half) & (half > 0)), "half_height", "a finite number above 0")
-    _refuse(
+    _raise_if(half, ~(np.isfinite(half) & (half > 0)), "half_height", "a finite number above 0")
+    _raise_if(
         near,
         ~np.isfinite(near) | ((near <= 0) & (views.orthographic == 0)),
         "near",
         "a finite number, above 0 in perspective",
     )
-    _refuse(far, ~(np.isfinite(far) & (far > near)), "far", "a finite number above near")
-    view = first_crooked(views.camera, _SQUARE_TOLERANCE)
+    _raise_if(far, ~(np.isfinite(far) & (far > near)), "far", "a finite number above near")
+    view = find_invalid_camera(views.camera, _AXES_TOLERANCE)
     if view >= 0:
         raise ValueError(
-            f"view {view}: its camera is {views.camera[view].tolist()}, expected finite numbers whose first three "
-            "columns are of unit length and square to each other (render.views.look_at makes such)"
+            f"view {view}: camera is {views.camera[view].tolist()}, expected finite numbers whose first three columns "
+            "are orthonormal (render.views.look_at returns such)"
         )
 
 
 def _check_lanes(scene: "Scene", views: ViewTable) -> None:
-    """Of the lanes that are drawn: their lamps and their sky."""
+    """Check lamps and sky of the lanes that are drawn."""
     lanes = np.unique(views.lane)
     counts, first_textures = scene.lanes.lamp_count[lanes], scene.lanes.sky_textures[lanes]
     known = len(scene.assets.table.texels)
@@ -152,7 +153,7 @@ def _check_lanes(scene: "Scene", views: ViewTable) -> None:
 
 
 def _check_rows(scene: "Scene", views: ViewTable) -> None:
-    """Of the rows that the views can show; what others do in theirs is no concern here."""
+    """Check the instance rows of the lanes that are drawn, and no others."""
     instances, table, lanes = scene.instances, scene.assets.table, np.unique(views.lane)
     first_rows, counts = scene.lanes.first_row[lanes], scene.lanes.row_count[lanes].astype(np.int64)
     rows = np.sort(np.arange(counts.sum()) + np.repeat(first_rows - (np.cumsum(counts) - counts), counts))
@@ -168,15 +169,15 @@ def _check_rows(scene: "Scene", views: ViewTable) -> None:
             )
 
 
-def _check_slots(views: ViewTable, arena: U8, offsets: I64) -> None:
+def _check_offsets(views: ViewTable, arena: U8, offsets: I64) -> None:
     sizes = frame_bytes(views)
     asked = sizes > 0
     outside = asked & ((offsets < 0) | (offsets > arena.size - sizes))
     if outside.any():
         view, output = (int(i) for i in np.argwhere(outside)[0])
         raise ValueError(
-            f"view {view}: its {OUTPUTS[output]} takes {sizes[view, output]} bytes at offset {offsets[view, output]}, "
-            f"expected them inside the arena of {arena.size} bytes"
+            f"view {view}: {OUTPUT_NAMES[output]} takes {sizes[view, output]} bytes at offset {offsets[view, output]}, "
+            f"expected a range inside the arena of {arena.size} bytes"
         )
     starts, lengths = offsets[asked], sizes[asked]
     order = np.argsort(starts, kind="stable")
@@ -185,6 +186,6 @@ def _check_slots(views: ViewTable, arena: U8, offsets: I64) -> None:
         where = np.argwhere(asked)[order]
         (view, output), (other, second) = where[int(np.argmax(overlapping))], where[int(np.argmax(overlapping)) + 1]
         raise ValueError(
-            f"views {view} and {other}: {OUTPUTS[output]} and {OUTPUTS[second]} overlap in the arena, "
-            "expected a place for each"
+            f"views {view} and {other}: {OUTPUT_NAMES[output]} and {OUTPUT_NAMES[second]} overlap in the arena, "
+            "expected disjoint ranges"
         )

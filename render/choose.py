@@ -1,6 +1,6 @@
-"""Which renderer draws: the graphics card's where there is a card, the processor's where there is none.
+"""Choice of the renderer: gl where there is a graphics card, cpu where there is none.
 
-A software OpenGL driver is never chosen by itself: the cpu renderer draws the same pictures several times faster.
+A software OpenGL driver is never chosen automatically: the cpu renderer draws the same frames several times faster.
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ NAMES = ("auto", "gl", "cpu")
 
 @dataclass(frozen=True)
 class Choice:
-    """A renderer, and the reason for it in one sentence."""
+    """A chosen renderer, and the reason in one sentence."""
 
     name: str
     device: int | None
-    """The EGL number of the device that `gl` draws on; None lets EGL take its first."""
+    """EGL number of the device that `gl` draws on; None for the first that EGL lists."""
     reason: str
 
 
 def choose(name: str = "auto", device: int | None = None, devices: list[Device] | None = None) -> Choice:
-    """Which renderer a name stands for on this machine. `devices` are those known already, to save asking again."""
+    """Choose the renderer for a name on this machine; `devices` are the result of `list_devices`, if known."""
     if name not in NAMES:
         raise ValueError(f"unknown renderer {name!r}: expected one of {', '.join(NAMES)}")
     if name == "cpu":
         if device is not None:
-            raise ValueError(f"the cpu renderer draws on the processor: a device ({device}) is for gl or auto only")
+            raise ValueError(f"device is {device} with the cpu renderer: expected none, devices are for gl and auto")
         return Choice("cpu", None, "The cpu renderer was asked for.")
     known = list_devices() if devices is None else devices
     if device is not None:
@@ -41,12 +41,12 @@ def choose(name: str = "auto", device: int | None = None, devices: list[Device] 
 
 
 def make_renderer(name: str = "auto", device: int | None = None, threads: int | None = None) -> Renderer:
-    """Make the renderer that a name stands for; `threads` is for the cpu renderer, `device` for gl.
+    """Create the renderer for a name; `threads` is for the cpu renderer, `device` for gl.
 
-    The thread that calls this is the one that must draw.
+    The calling thread is the one that must draw with it.
     """
     choice = choose(name, device)
-    # Imported here: the cpu renderer must work where there is no OpenGL, and either takes a while to load.
+    # Imported here: the cpu renderer must work without OpenGL, and either takes a while to import.
     if choice.name == "gl":
         from worldloom.render.gl.renderer import GLRenderer
 
@@ -57,7 +57,7 @@ def make_renderer(name: str = "auto", device: int | None = None, threads: int | 
 
 
 def explain(choice: Choice, asked: str = "auto") -> str:
-    """One sentence for people: what was chosen and why."""
+    """Return a sentence that says what was chosen and why."""
     if asked != "auto":
         return choice.reason
     on = f" on device {choice.device}" if choice.device is not None else ""
@@ -69,16 +69,14 @@ def _automatic(devices: list[Device]) -> Choice:
         return Choice("cpu", None, f"no graphics device was found. {explain_missing()}")
     problems = []
     for device in devices:
-        asked = device if device.is_software or device.name or device.problem else probe(device)
-        if asked.problem:
-            problems.append(f"device {asked.index} cannot be used ({asked.problem})")
-        elif not asked.is_software:
-            return Choice("gl", asked.index, f"{asked.name} is a graphics card.")
+        probed = device if device.is_software or device.name or device.problem else probe(device)
+        if probed.problem:
+            problems.append(f"device {probed.index} cannot be used ({probed.problem})")
+        elif not probed.is_software:
+            return Choice("gl", probed.index, f"{probed.name} is a graphics card.")
     if problems:
         return Choice("cpu", None, f"{'; '.join(problems)}.")
-    return Choice(
-        "cpu", None, "there is no graphics card, and cpu draws the same pictures faster than software OpenGL."
-    )
+    return Choice("cpu", None, "there is no graphics card, and cpu draws the same frames faster than software OpenGL.")
 
 
 def _numbers(devices: list[Device] | None) -> str:

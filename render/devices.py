@@ -1,7 +1,7 @@
-"""The graphics devices of this machine, found without drawing anything, and what is missing where there are none.
+"""Graphics devices of this machine, found without drawing anything, and what is missing if there are none.
 
-EGL lists devices and says which ones are software. Their full names come from their drivers, which are asked in a
-process of their own: a broken driver may bring down whoever loads it.
+EGL lists devices and which of them are software. Their names come from their drivers, which are loaded in a process of
+their own: a broken driver may crash the process that loads it.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _EGL_EXTENSIONS, _EGL_DRM_DEVICE_FILE = 0x3055, 0x3233
 _SOFTWARE_EXTENSION = "EGL_MESA_device_software"
 _SOFTWARE_NAMES = ("llvmpipe", "softpipe", "swrast", "swiftshader", "software rasterizer")
 _VENDOR_FOLDERS = ("/usr/share/glvnd/egl_vendor.d", "/etc/glvnd/egl_vendor.d")
-_MOST_DEVICES = 64
+_MAX_DEVICES = 64
 
 _PROBE = """
 import json, sys
@@ -39,19 +39,19 @@ class Device:
     index: int
     is_software: bool
     file: str | None
-    """The device file of a card, such as /dev/dri/card0."""
+    """Device file of a card, such as /dev/dri/card0."""
     name: str | None = None
-    """As its driver names it, once asked (see `probe`)."""
+    """Name that its driver reports, after `probe`."""
     problem: str | None = None
-    """Why its driver could not be used, once asked."""
+    """Why its driver cannot be used, after `probe`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields as a dict, for JSON."""
         return asdict(self)
 
 
 def list_devices() -> list[Device]:
-    """What EGL lists, in the order of device numbers; empty where EGL is missing or has no drivers."""
+    """Return the devices that EGL lists, by number; empty where EGL is missing or has no drivers."""
     egl = _load(EGL_LIBRARY)
     if egl is None:
         return []
@@ -61,12 +61,12 @@ def list_devices() -> list[Device]:
     query_string = egl.eglGetProcAddress(b"eglQueryDeviceStringEXT")
     if not query_devices or not query_string:
         return []
-    handles = (ctypes.c_void_p * _MOST_DEVICES)()
+    handles = (ctypes.c_void_p * _MAX_DEVICES)()
     count = ctypes.c_int()
     pointer = ctypes.POINTER(ctypes.c_void_p)
     query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, pointer, ctypes.POINTER(ctypes.c_int))(query_devices)
     string_of = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int)(query_string)
-    if not query(_MOST_DEVICES, handles, ctypes.byref(count)):
+    if not query(_MAX_DEVICES, handles, ctypes.byref(count)):
         return []
     devices = []
     for index, handle in enumerate(handles[: count.value]):
@@ -77,7 +77,7 @@ def list_devices() -> list[Device]:
 
 
 def probe(device: Device, timeout_s: float = PROBE_TIMEOUT_S) -> Device:
-    """Ask a device's driver for its name, in a process of its own, by making the very context that drawing needs."""
+    """Return a device with its driver's name, or its problem, by creating a renderer's context in a new process."""
     command = [sys.executable, "-c", _PROBE, str(device.index)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -95,12 +95,12 @@ def probe(device: Device, timeout_s: float = PROBE_TIMEOUT_S) -> Device:
 
 
 def is_software(name: str) -> bool:
-    """Whether a driver that names itself so draws on the processor."""
+    """Return whether a driver with this name draws on the CPU."""
     return any(known in name.lower() for known in _SOFTWARE_NAMES)
 
 
 def missing_parts() -> list[str]:
-    """What this machine lacks for OpenGL without a window; empty if nothing is known to be missing."""
+    """Return what this machine lacks for OpenGL without a window; empty if nothing is known to be missing."""
     missing = []
     if _load(EGL_LIBRARY) is None:
         missing.append(f"{EGL_LIBRARY} (the EGL library: OpenGL without a window)")
@@ -114,7 +114,7 @@ def missing_parts() -> list[str]:
 
 
 def explain_missing() -> str:
-    """One or two sentences: what is missing and the command that installs it on Debian and Ubuntu."""
+    """Return one or two sentences: what is missing, and the command that installs it on Debian and Ubuntu."""
     missing = missing_parts()
     if not missing:
         return "Nothing is known to be missing: `worldloom doctor` tries every device."

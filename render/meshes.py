@@ -1,6 +1,6 @@
-"""Meshes made from formulas, all around the origin and one metre in size, to be scaled by an instance's pose.
+"""Meshes: the type, and procedural shapes of one metre around the origin, to be scaled by an instance's pose.
 
-Normals decide the shading: a corner that several faces share smoothly is one vertex, a hard edge is several.
+Normals decide the shading: a corner is one vertex where the surface is smooth, and several at a hard edge.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from worldloom.kernels.tables import F32, I32
 Profile: TypeAlias = NDArray[np.floating[Any]]
 
 _OUTLINE_PIXELS = 0.25
-"""How far the sides of a lighter mesh may lie inside the round outline they stand for."""
+"""Largest distance of the sides of a coarser mesh from the round outline that they approximate."""
 _FEWEST_SLICES = 8
-"""Of a lighter mesh: with fewer, shading shows it."""
+"""Fewest slices of a coarser mesh: with fewer, shading differs visibly."""
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """An indexed triangle mesh; triangles run counter-clockwise seen from the front."""
+    """An indexed triangle mesh; triangles are counter-clockwise seen from the front."""
 
     positions: F32  # [V, 3]
     normals: F32  # [V, 3]
     uvs: F32  # [V, 2]
     triangles: I32  # [T, 3]
     two_sided: bool = True
-    lighter: "Lighter | None" = None
+    coarser: "CoarserMesh | None" = None
 
     def __post_init__(self) -> None:
         for name, dtype, columns in (
@@ -43,7 +43,7 @@ class Mesh:
             if array.ndim != 2 or array.shape[1] != columns:
                 raise ValueError(f"mesh {name}: expected shape [n, {columns}], got {list(array.shape)}")
             if not np.isfinite(array).all():
-                raise ValueError(f"mesh {name}: every number must be finite")
+                raise ValueError(f"mesh {name}: expected finite numbers only")
             object.__setattr__(self, name, array)
         vertices = len(self.positions)
         if not vertices or not len(self.triangles):
@@ -60,27 +60,27 @@ class Mesh:
             )
         lengths = np.linalg.norm(self.normals, axis=1, keepdims=True)
         if (lengths < 1e-12).any():
-            raise ValueError("mesh normals: expected every normal to have a length")
+            raise ValueError("mesh normals: expected none of length 0")
         object.__setattr__(self, "normals", (self.normals / lengths).astype(np.float32))
 
     @cached_property
     def corners(self) -> tuple[F32, I32]:
-        """The distinct positions, and which of them each vertex is at."""
+        """Distinct positions, and the index among them of each vertex."""
         positions, corner_of = np.unique(self.positions, axis=0, return_inverse=True)
         return positions, corner_of.reshape(-1).astype(np.int32)
 
 
 @dataclass(frozen=True)
-class Lighter:
-    """A mesh of the same form with fewer triangles, shown where nobody would see the difference."""
+class CoarserMesh:
+    """The next level of detail of a mesh: the same shape with fewer triangles, for where it is small on the screen."""
 
     mesh: Mesh
     size: tuple[float, float, float]
-    """Along each axis: how many times as large as it may be to be shown, if one metre is one pixel."""
+    """It is drawn where, for each axis, this times the pixels of a local unit along that axis is below 1."""
 
 
 def grid(u_count: int, v_count: int) -> I32:
-    """Triangles over a (v_count + 1) x (u_count + 1) grid of vertices, u running fastest; front where u x v points."""
+    """Return the triangles of a (v_count + 1) x (u_count + 1) grid of vertices, u fastest; the front is along u x v."""
     v, u = np.meshgrid(np.arange(v_count), np.arange(u_count), indexing="ij")
     corner = (v * (u_count + 1) + u).ravel()
     above = corner + u_count + 1
@@ -90,7 +90,7 @@ def grid(u_count: int, v_count: int) -> I32:
 
 
 def box() -> Mesh:
-    """A cube of side 1; each face carries the whole texture, upright on the four sides."""
+    """Return a cube of side 1; each face shows the whole texture, upright on the four sides."""
     faces = []
     for normal, right in (
         ((1, 0, 0), (0, 1, 0)),
@@ -116,7 +116,7 @@ def box() -> Mesh:
 
 
 def plane(cells: int = 1) -> Mesh:
-    """The unit square of the ground, facing up, in `cells` x `cells` pieces."""
+    """Return a unit square in the xy plane that faces up, in `cells` x `cells` pieces."""
     steps = np.linspace(-0.5, 0.5, cells + 1, dtype=np.float32)
     y, x = np.meshgrid(steps, steps, indexing="ij")
     positions = np.stack([x.ravel(), y.ravel(), np.zeros(x.size, np.float32)], axis=1)
@@ -125,7 +125,7 @@ def plane(cells: int = 1) -> Mesh:
 
 
 def quad() -> Mesh:
-    """An upright unit square in the xz plane that faces -y, as a picture on a wall does."""
+    """Return a unit square in the xz plane that faces -y, with its texture upright."""
     corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]], np.float32)
     positions = np.stack([corners[:, 0], np.zeros(4, np.float32), corners[:, 1]], axis=1)
     uvs = np.stack([corners[:, 0] + 0.5, 0.5 - corners[:, 1]], axis=1)
@@ -135,7 +135,7 @@ def quad() -> Mesh:
 
 
 def disc(slices: int = 20) -> Mesh:
-    """A flat disc of diameter 1 that faces up."""
+    """Return a flat disc of diameter 1 that faces up."""
     angle = np.linspace(0, 2 * np.pi, slices, endpoint=False)
     rim = np.stack([np.cos(angle) / 2, np.sin(angle) / 2, 0 * angle], axis=1).astype(np.float32)
     fan = np.stack([np.zeros(slices - 2), np.arange(1, slices - 1), np.arange(2, slices)], axis=1)
@@ -144,7 +144,7 @@ def disc(slices: int = 20) -> Mesh:
 
 
 def turned(radius: Profile, z: Profile, normal_radius: Profile, normal_z: Profile, v: Profile, slices: int) -> Mesh:
-    """A profile, listed from the bottom up, turned around the z axis."""
+    """Return the surface of revolution of a profile, listed from the bottom up, around the z axis."""
     angle = np.linspace(0, 2 * np.pi, slices + 1)
     ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
@@ -163,27 +163,27 @@ def turned(radius: Profile, z: Profile, normal_radius: Profile, normal_z: Profil
 
 
 def sphere(slices: int = 32, stacks: int = 16) -> Mesh:
-    """A ball of diameter 1."""
+    """Return a sphere of diameter 1."""
     latitude = np.linspace(-np.pi / 2, np.pi / 2, stacks + 1)
     r, z = np.cos(latitude), np.sin(latitude)
     ball = turned(r / 2, z / 2, r, z, np.linspace(1, 0, stacks + 1), slices)
-    return with_lighter(ball, slices, lambda fewer: sphere(fewer, -(-fewer * stacks // slices)), (0.5, 0.5, 0.5))
+    return with_coarser(ball, slices, lambda fewer: sphere(fewer, -(-fewer * stacks // slices)), (0.5, 0.5, 0.5))
 
 
 def cylinder(slices: int = 32) -> Mesh:
-    """A cylinder around z of diameter 1 and height 1, closed by flat caps."""
+    """Return a cylinder around z of diameter 1 and height 1, closed by flat caps."""
     half = np.array([0.5, 0.5], np.float32)
     side = turned(half, np.array([-0.5, 0.5], np.float32), half * 2, half * 0, np.array([1, 0], np.float32), slices)
     tilt = np.array([1, 1], np.float32)
     top = turned(np.array([0.5, 0], np.float32), half, half * 0, tilt, np.array([0, 0], np.float32), slices)
     bottom = turned(np.array([0, 0.5], np.float32), -half, half * 0, -tilt, np.array([0, 0], np.float32), slices)
-    return with_lighter(join(side, _flat_uvs(top), _flat_uvs(bottom)), slices, cylinder, (0.5, 0.5, 0.0))
+    return with_coarser(join(side, _flat_uvs(top), _flat_uvs(bottom)), slices, cylinder, (0.5, 0.5, 0.0))
 
 
 def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh:
-    """A capsule around z: a tube of diameter 1 that ends `half_length` from the middle, closed by half balls.
+    """Return a capsule around z: a tube of diameter 1 that ends `half_length` from the middle, closed by hemispheres.
 
-    Scaling a capsule unevenly would squash its ends: make one mesh for each ratio of length to width.
+    A non-uniform scale would distort its ends: use one mesh for each ratio of length to width.
     """
     latitude = np.linspace(-np.pi / 2, np.pi / 2, 2 * stacks + 1)
     latitude = np.insert(latitude, stacks, 0.0)
@@ -191,23 +191,23 @@ def capsule(slices: int = 32, stacks: int = 8, half_length: float = 0.5) -> Mesh
     r, z = np.cos(latitude), np.sin(latitude)
     height = z / 2 + shift
     tube = turned(r / 2, height, r, z, (height.max() - height) / np.ptp(height), slices)
-    return with_lighter(
+    return with_coarser(
         tube, slices, lambda fewer: capsule(fewer, -(-fewer * stacks // slices), half_length), (0.5, 0.5, 0.5)
     )
 
 
-def with_lighter(mesh: Mesh, slices: int, make: Callable[[int], Mesh], radius: tuple[float, float, float]) -> Mesh:
-    """A mesh that is round in as many slices, half of which do where its radius, along each axis, is small."""
+def with_coarser(mesh: Mesh, slices: int, build: Callable[[int], Mesh], radius: tuple[float, float, float]) -> Mesh:
+    """Return a mesh of `slices` around with levels of detail of half as many, for where its radius is small."""
     fewer = slices // 2
     if fewer < _FEWEST_SLICES:
         return mesh
     small_pixels = _OUTLINE_PIXELS / (1 - np.cos(np.pi / fewer))
     x, y, z = (float(along / small_pixels) for along in radius)
-    return replace(mesh, lighter=Lighter(make(fewer), (x, y, z)))
+    return replace(mesh, coarser=CoarserMesh(build(fewer), (x, y, z)))
 
 
 def join(*meshes: Mesh) -> Mesh:
-    """Several meshes as one."""
+    """Return several meshes joined into one."""
     starts = np.cumsum([0, *(len(mesh.positions) for mesh in meshes[:-1])])
     return Mesh(
         np.concatenate([mesh.positions for mesh in meshes]),
@@ -219,6 +219,6 @@ def join(*meshes: Mesh) -> Mesh:
 
 
 def _flat_uvs(mesh: Mesh) -> Mesh:
-    """The same mesh with the texture laid on from above."""
+    """Return the same mesh with UVs projected from above."""
     uvs = np.stack([mesh.positions[:, 0] + 0.5, 0.5 - mesh.positions[:, 1]], axis=1)
     return Mesh(mesh.positions, mesh.normals, uvs, mesh.triangles, mesh.two_sided)

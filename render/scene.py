@@ -1,11 +1,11 @@
-"""The scene: the instance rows of every lane of every world, and each lane's light, sky and fog.
+"""The scene: the instance rows of all lanes of all worlds, and the light, sky and fog of each lane.
 
-A lane owns a run of instance rows from the moment it is added until it is freed, so a view can only ever see its own
-lane's rows. Freed rows serve later lanes of the same size. Where there are more of them than rows in use, the rows in
-use move together and the rest is given back: lanes of ever other sizes leave nothing behind.
+A lane owns a run of consecutive instance rows from `add` to `free`, so a view can only show rows of its own lane. Freed
+runs are reused by later lanes of the same size. When there are more free rows than rows in use, those in use are moved
+together and the rest is released, so that lanes of ever different sizes do not fragment the table.
 
-So `add` and `free` may make new arrays, and `free` may move rows. Lane numbers stay as they are. Take
-`scene.instances`, `scene.lanes` and `scene.rows(lanes)` anew after either, do not keep them.
+`add` and `free` may therefore allocate new arrays, and `free` may move rows. Lane numbers do not change. Get
+`scene.instances`, `scene.lanes` and `scene.rows(lanes)` again after either; do not keep them.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike
 from worldloom.kernels.tables import (
     I32,
     I64,
-    LAMP_NUMBERS,
+    LAMP_SIZE,
     MAX_LAMPS,
     NO_MESH,
     NO_TEXTURE,
     InstanceTable,
     LaneTable,
     Table,
-    each_column,
+    map_columns,
 )
 from worldloom.render.assets import AssetLibrary
 
@@ -50,19 +50,19 @@ _LANE_DEFAULTS = LaneTable(
     sky_zenith=np.array([[0.30, 0.52, 0.80]], np.float32),
     sky_textures=np.array([NO_TEXTURE], np.int32),
     lamp_count=np.array([0], np.int32),
-    lamps=np.zeros((1, MAX_LAMPS, LAMP_NUMBERS), np.float32),
+    lamps=np.zeros((1, MAX_LAMPS, LAMP_SIZE), np.float32),
     fog_color=np.array([[0.80, 0.87, 0.93]], np.float32),
     fog_range=np.array([[0.0, 0.0]], np.float32),
 )
 
 SPARE_ROWS = 4096
-"""Freed rows, some 300 KiB of them, that are not worth moving others for."""
+"""Free rows, some 300 KiB, below which rows are not moved together."""
 
 
 class Scene:
     """All lanes and their instance rows, over one asset library.
 
-    Of R rows in use and at most L lanes at once, the table has max(2 R, R + max(spare_rows, L)) rows or fewer.
+    With R rows in use and at most L lanes at once, the table has at most max(2 R, R + max(spare_rows, L)) rows.
     """
 
     def __init__(self, assets: AssetLibrary, spare_rows: int = SPARE_ROWS) -> None:
@@ -70,44 +70,45 @@ class Scene:
         self._spare_rows = spare_rows
         self._instances = _repeated(_INSTANCE_DEFAULTS, 0)
         self._lanes = _repeated(_LANE_DEFAULTS, 0)
-        self._shown_instances: InstanceTable | None = None  # the part of it that is there, made when it is asked for
+        self._shown_instances: InstanceTable | None = None  # slices of the tables, created when asked for
         self._shown_lanes: LaneTable | None = None
-        self._in_use = np.zeros(0, np.bool_)  # as long as the lane table has room
+        self._in_use = np.zeros(0, np.bool_)  # of the length of the lane table
         self._lane_count = 0
         self._row_count = 0
         self._rows_in_use = 0
         self._free_lanes: list[int] = []
-        self._free_runs: dict[int, list[int]] = {}  # first rows of the runs that are free, by their length
+        self._free_runs: dict[int, list[int]] = {}  # first rows of free runs, by length
 
     @property
     def instances(self) -> InstanceTable:
-        """The instance rows in use or freed; write into the arrays in place."""
+        """The instance table, rows in use and free; write into its arrays in place."""
         if self._shown_instances is None:
-            self._shown_instances = each_column(self._instances, lambda column: column[: self._row_count])
+            self._shown_instances = map_columns(self._instances, lambda column: column[: self._row_count])
         return self._shown_instances
 
     @property
     def lanes(self) -> LaneTable:
-        """The lanes in use or freed; write into the arrays in place."""
+        """The lane table, lanes in use and free; write into its arrays in place."""
         if self._shown_lanes is None:
-            self._shown_lanes = each_column(self._lanes, lambda column: column[: self._lane_count])
+            self._shown_lanes = map_columns(self._lanes, lambda column: column[: self._lane_count])
         return self._shown_lanes
 
     def add(self, count: int, rows_per_lane: int, still_rows: int = 0) -> I32:
-        """Take `count` lanes with that many instance rows each, all empty and with the default look.
+        """Add `count` lanes with so many empty instance rows each and default light, sky and fog; return their numbers.
 
-        Where the first `still_rows` of them look the same in most lanes and at most times, they are drawn once for all.
+        `still_rows` of their first rows are expected to be the same in most lanes, most of the time: the CPU renderer
+        draws those once for all.
         """
         if count < 0 or rows_per_lane < 0:
-            raise ValueError(f"cannot add {count} lanes of {rows_per_lane} rows: both must be 0 or more")
+            raise ValueError(f"cannot add {count} lanes of {rows_per_lane} rows: expected both to be 0 or more")
         if not 0 <= still_rows <= rows_per_lane:
             raise ValueError(f"still_rows is {still_rows}: expected 0 to {rows_per_lane}, the rows of a lane")
         runs = self._free_runs.get(rows_per_lane, [])
         fresh_lanes, fresh_runs = max(0, count - len(self._free_lanes)), max(0, count - len(runs))
-        self._make_room(fresh_lanes, fresh_runs * rows_per_lane)
+        self._reserve(fresh_lanes, fresh_runs * rows_per_lane)
         self._shown_instances = self._shown_lanes = None
-        lanes = np.concatenate([_take(self._free_lanes, count), self._lane_count + np.arange(fresh_lanes)])
-        first_rows = np.concatenate([_take(runs, count), self._row_count + rows_per_lane * np.arange(fresh_runs)])
+        lanes = np.concatenate([_pop_last(self._free_lanes, count), self._lane_count + np.arange(fresh_lanes)])
+        first_rows = np.concatenate([_pop_last(runs, count), self._row_count + rows_per_lane * np.arange(fresh_runs)])
         self._lane_count += fresh_lanes
         self._row_count += fresh_runs * rows_per_lane
         self._rows_in_use += count * rows_per_lane
@@ -118,20 +119,20 @@ class Scene:
         return lanes.astype(np.int32)
 
     def free(self, lanes: ArrayLike) -> None:
-        """Give lanes back. Their rows are emptied at once, and the rows of other lanes may move."""
+        """Free lanes. Their rows are cleared at once, and the rows of other lanes may move."""
         lanes = np.atleast_1d(np.asarray(lanes, np.int64))
         known = (lanes >= 0) & (lanes < self._lane_count)
         if not known.all() or not self._in_use[lanes].all():
             wrong = lanes[~known] if not known.all() else lanes[~self._in_use[lanes]]
             raise ValueError(f"cannot free lane {wrong[0]}: expected a lane that is in use")
         if np.unique(lanes).size != lanes.size:
-            raise ValueError(f"cannot free lanes {lanes.tolist()}: one of them is named twice")
+            raise ValueError(f"cannot free lanes {lanes.tolist()}: expected each only once")
         first_rows, counts = self._lanes.first_row[lanes], self._lanes.row_count[lanes]
         self._in_use[lanes] = False
         self._free_lanes.extend(lanes.tolist())
         self._rows_in_use -= int(counts.sum())
         _reset(self._lanes, _LANE_DEFAULTS, lanes)
-        # Packing looks at all rows in use and at all lanes: worth it once more than that was freed.
+        # Packing costs as much as all rows in use and all lanes: it pays once more than that is free.
         if self._row_count - self._rows_in_use > max(self._rows_in_use, self._lane_count, self._spare_rows):
             self._pack()
             return
@@ -141,27 +142,27 @@ class Scene:
             self._free_runs.setdefault(rows_per_lane, []).extend(same.tolist())
 
     def rows(self, lanes: ArrayLike) -> I64:
-        """The instance rows [n, rows_per_lane] of lanes that have equally many."""
+        """Return the instance rows [n, rows_per_lane] of lanes that have equally many."""
         lanes = np.atleast_1d(np.asarray(lanes, np.int64))
         counts = np.unique(self._lanes.row_count[lanes])
         if counts.size > 1:
             raise ValueError(f"lanes with {counts.tolist()} rows in one call: expected lanes with equally many")
         return _runs(self._lanes.first_row[lanes], int(counts[0]) if counts.size else 0)
 
-    def _make_room(self, lanes: int, rows: int) -> None:
-        """See that so many lanes and rows fit behind those there are."""
+    def _reserve(self, lanes: int, rows: int) -> None:
+        """Grow the tables by so many lanes and rows."""
         self._lanes = _grown(self._lanes, _LANE_DEFAULTS, self._lane_count, self._lane_count + lanes)
         self._instances = _grown(self._instances, _INSTANCE_DEFAULTS, self._row_count, self._row_count + rows)
         if len(self._in_use) < len(self._lanes.first_row):
             self._in_use = np.pad(self._in_use, (0, len(self._lanes.first_row) - len(self._in_use)))
 
     def _pack(self) -> None:
-        """Move the rows in use together, in the order of their lanes, into tables of just their number."""
+        """Move the rows in use together, in the order of their lanes, into a table of that size."""
         lanes = np.flatnonzero(self._in_use[: self._lane_count])
         counts = self._lanes.row_count[lanes].astype(np.int64)
         first_rows = np.cumsum(counts) - counts
         rows = np.arange(self._rows_in_use) + np.repeat(self._lanes.first_row[lanes] - first_rows, counts)
-        self._instances = each_column(self._instances, lambda column: column[rows])
+        self._instances = map_columns(self._instances, lambda column: column[rows])
         self._lanes.first_row[lanes] = first_rows
         self._row_count = self._rows_in_use
         self._shown_instances = None
@@ -169,13 +170,13 @@ class Scene:
 
 
 def _runs(first_rows: I32, length: int) -> I64:
-    """The rows [n, length] of runs of that length."""
+    """Return the rows [n, length] of runs of that length."""
     rows: I64 = first_rows.astype(np.int64)[:, None] + np.arange(length, dtype=np.int64)
     return rows
 
 
-def _take(stack: list[int], count: int) -> I64:
-    """The last `count` of a stack, or all if there are fewer; they are gone from it."""
+def _pop_last(stack: list[int], count: int) -> I64:
+    """Remove and return the last `count` entries of a list, or all if there are fewer."""
     split = max(0, len(stack) - count)
     taken = np.array(stack[split:], np.int64)
     del stack[split:]
@@ -183,7 +184,7 @@ def _take(stack: list[int], count: int) -> I64:
 
 
 def _repeated(defaults: Table, count: int) -> Table:
-    return each_column(defaults, lambda column: np.repeat(column, count, axis=0))
+    return map_columns(defaults, lambda column: np.repeat(column, count, axis=0))
 
 
 def _reset(table: Table, defaults: Table, rows: I64) -> None:
@@ -193,7 +194,7 @@ def _reset(table: Table, defaults: Table, rows: I64) -> None:
 
 
 def _grown(table: Table, defaults: Table, used: int, wanted: int) -> Table:
-    """The same table with room for `wanted` rows: at least twice as large when it has to move."""
+    """Return the table with a capacity of `wanted` rows: at least twice as large if it has to be copied."""
     capacity = len(table[0])
     if wanted <= capacity:
         return table

@@ -1,4 +1,4 @@
-"""Textures made from formulas: square, uint8 [size, size, 3], and seamless where they repeat."""
+"""Procedural textures: square, uint8 [size, size, 3], seamless where they repeat."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ DEFAULT_SIZE = 256
 
 
 def checker(size: int = DEFAULT_SIZE, squares: int = 2, light: int = 235, dark: int = 120) -> U8:
-    """A board of `squares` x `squares` fields."""
+    """Return a checkerboard of `squares` x `squares` fields."""
     field = np.arange(size) * squares // size
     return _gray(np.where((field[:, None] + field) % 2 == 0, light, dark))
 
 
 def brick(size: int = DEFAULT_SIZE, rows: int = 8, columns: int = 4, seed: int = 1) -> U8:
-    """A wall of offset bricks, each a little different, with lighter mortar."""
+    """Return a wall of offset bricks of slightly different tones, with lighter mortar."""
     rng = np.random.default_rng(seed)
     y, x = np.meshgrid(np.arange(size) / size * rows, np.arange(size) / size * columns, indexing="ij")
     row = np.floor(y).astype(int)
@@ -32,7 +32,7 @@ def brick(size: int = DEFAULT_SIZE, rows: int = 8, columns: int = 4, seed: int =
 
 
 def wood(size: int = DEFAULT_SIZE, planks: int = 4, seed: int = 2) -> U8:
-    """Planks along u, with grain and dark joints."""
+    """Return planks along u, with grain and dark joints."""
     rng = np.random.default_rng(seed)
     v = np.arange(size) / size * planks
     plank = v.astype(int)
@@ -46,12 +46,12 @@ def wood(size: int = DEFAULT_SIZE, planks: int = 4, seed: int = 2) -> U8:
 
 
 def noise(size: int = DEFAULT_SIZE, low: int = 150, high: int = 245, seed: int = 3) -> U8:
-    """Soft gray clouds of several sizes."""
+    """Return soft gray clouds of several sizes."""
     return _gray(low + (high - low) * _fractal(size, seed))
 
 
 def _fractal(size: int, seed: int, octaves: int = 5) -> F32:
-    """Value noise in 0..1, summed over octaves; repeats without a seam."""
+    """Return value noise in 0..1, summed over octaves; it repeats without a seam."""
     rng = np.random.default_rng(seed)
     total = np.zeros((size, size))
     for octave in range(octaves):

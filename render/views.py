@@ -1,29 +1,20 @@
-"""The view table: which pictures are asked for, from where, how large, and what of them.
+"""View tables and cameras: which views to draw, from where, at which size, with which outputs.
 
-A view table is plain arrays (see `worldloom.kernels.tables.ViewTable`); the functions here make and fill them without a
-Python loop over views. Cameras look along their own -z with +y up.
+A view table is plain arrays (see `worldloom.kernels.tables.ViewTable`); the functions here build them without a Python
+loop over views. Cameras look along their own -z with +y up.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from worldloom.kernels.tables import F32, I32, I64, OUTPUT_BYTES, OUTPUTS, RGB, ViewTable, each_column
+from worldloom.kernels.outputs import OUTPUT_COUNT, PIXEL_BYTES, RGB
+from worldloom.kernels.tables import F32, I32, I64, ViewTable, map_columns
 
 DEFAULT_SIZE = 64
 _F32, _I32, _U8 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint8)
-
-
-def output_bits(names: Iterable[str]) -> int:
-    """The bit mask that asks for these outputs."""
-    bits = 0
-    for name in names:
-        if name not in OUTPUTS:
-            raise ValueError(f"unknown output {name!r}: expected some of {', '.join(OUTPUTS)}")
-        bits |= 1 << OUTPUTS.index(name)
-    return bits
 
 
 def make_views(
@@ -39,9 +30,9 @@ def make_views(
     outputs: ArrayLike = RGB,
     samples: ArrayLike = 1,
 ) -> ViewTable:
-    """A view per entry of `lanes`; every other argument is one value for all of them or one each.
+    """Return a view table with a row for each entry of `lanes`; other arguments are one value for all rows or one each.
 
-    `fov_degrees` is the vertical field of view of a perspective camera. `orthographic_height`, the picture's height in
+    `fov_degrees` is the vertical field of view of a perspective camera. `orthographic_height`, the frame's height in
     metres, makes the cameras orthographic where it is not NaN.
     """
     lane = np.atleast_1d(np.asarray(lanes, np.int32)).copy()
@@ -68,7 +59,7 @@ def fill_views(
     outputs: ArrayLike,
     samples: ArrayLike,
 ) -> ViewTable:
-    """The columns of a view table, which takes `lane` over; of the others, one value for all views or one each."""
+    """Return a view table of these columns, each one value for all views or one each; `lane` is not copied."""
     count = lane.size
 
     def column(value: ArrayLike, dtype: np.dtype[Any]) -> np.ndarray:
@@ -93,12 +84,12 @@ def fill_views(
 
 
 def select_views(views: ViewTable, rows: "Sequence[int] | NDArray[np.integer[Any]]") -> ViewTable:
-    """A table of just these rows, in this order."""
-    return each_column(views, lambda column: column[rows])
+    """Return a table of these rows, in this order."""
+    return map_columns(views, lambda column: column[rows])
 
 
 def look_at(eye: ArrayLike, target: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) -> F32:
-    """Camera poses [..., 3, 4] that stand at `eye` and look at `target`, for any number of cameras at once."""
+    """Return camera poses [..., 3, 4] at `eye` that look at `target`, for any number of cameras at once."""
     eye = np.asarray(eye, np.float64)
     target = np.asarray(target, np.float64)
     eye, target, up = np.broadcast_arrays(eye, target, np.asarray(up, np.float64))
@@ -112,10 +103,10 @@ def look_at(eye: ArrayLike, target: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) 
 
 
 def frame_bytes(views: ViewTable) -> I64:
-    """Bytes [V, 4] that each output of each view takes, 0 where it was not asked for."""
+    """Return the bytes [V, 4] that each output of each view takes, 0 where it was not asked for."""
     pixels = views.width.astype(np.int64) * views.height
-    asked = (views.outputs[:, None] >> np.arange(len(OUTPUTS))) & 1
-    return pixels[:, None] * np.asarray(OUTPUT_BYTES, np.int64) * asked
+    asked = (views.outputs[:, None] >> np.arange(OUTPUT_COUNT)) & 1
+    return pixels[:, None] * np.asarray(PIXEL_BYTES, np.int64) * asked
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from scripts.worlds_pictures import draw_cameras, label_swatch, shown_settings
+from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.render.choose import make_renderer
 from worldloom.render.png import write_png
 from worldloom.worlds.describe import EVERY_WORLD, Description, describe, range_in_words, type_in_words, value_in_words
@@ -22,7 +23,9 @@ PAGE, TUTORIAL, PICTURES = ROOT / "docs/worlds.md", ROOT / "docs/write-a-family.
 FAMILIES = ("catch", "cartpole", "maze")
 """Those in the box, the simplest first."""
 
-_HEAD = """\
+_OUTPUT_LIST = " and ".join(", ".join(f"`{name}`" for name in OUTPUT_NAMES).rsplit(", ", 1))
+
+_HEAD = f"""\
 # Worlds
 
 A world family is a simulation of many worlds of one kind at once. These are in the box; two more, `dmc` and `mujoco`,
@@ -40,8 +43,8 @@ All families share the following.
   The same seed and actions give the same observations to the byte, whatever else is running.
 - **Episodes.** A lane's first step begins an episode and ignores its action, and so does the step after an episode's
   last. An episode ends by the rules of its family (discount 0), or is interrupted after `max_steps` (discount 1).
-- **Cameras.** Every family has the camera `eye`. Every camera can take four pictures, which may be asked for alone or
-  together: `rgb`, `gray`, `depth` and `segmentation`, with one or four samples a pixel, in any size.
+- **Cameras.** Every family has the camera `eye`. Every camera has these outputs, which may be asked for alone or
+  together: {_OUTPUT_LIST}, with one or four samples a pixel, in any size.
 - **Hidden** observations tell what the pictures do not show. They are for judging a learner, not for feeding it.
 
 Shapes are those of one lane, seen by one agent.

@@ -7,8 +7,9 @@ from typing import TypeAlias
 import numpy as np
 
 from worldloom.demo.film import LABEL_PALETTE, depth_colors, label_colors, tile
-from worldloom.kernels.tables import DEPTH, OUTPUTS, RGB, SEGMENTATION, U8, ViewTable
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import DEPTH, RGB, SEGMENTATION, outputs_of
+from worldloom.kernels.tables import U8, ViewTable
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
@@ -103,11 +104,11 @@ def draw_cameras(family: type[Family], renderer: Renderer) -> dict[str, U8]:
 def _draw(pool: Pool, views: ViewTable, renderer: Renderer) -> list[np.ndarray]:
     """The pictures of all views, [views, height, width, ...], in each output they ask for."""
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(pool.scene, views, arena, offsets)
-    asked = [name for k, name in enumerate(OUTPUTS) if views.outputs[0] >> k & 1]
+    asked = [output.name for output in outputs_of(int(views.outputs[0]))]
     everyone = range(len(views.lane))
-    return [np.stack([picture(arena, views, offsets, view, name) for view in everyone]) for name in asked]
+    return [np.stack([get_frame(arena, views, offsets, view, name) for view in everyone]) for name in asked]
 
 
 def label_swatch(label: int) -> U8:

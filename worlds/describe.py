@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Bound, Camera, Family, Spec
 from worldloom.worlds.settings import Setting, plain
@@ -14,14 +14,6 @@ _FEW_CHOICES = 5
 """That are named where there is little room."""
 
 Description: TypeAlias = dict[str, Any]
-
-_PICTURES: dict[str, tuple[str, list[int | str], str]] = {
-    "rgb": ("uint8", ["height", "width", 3], "Colours, row 0 at the top."),
-    "gray": ("uint8", ["height", "width"], "Brightness."),
-    "depth": ("float32", ["height", "width"], "Metres along the view axis, the far plane where nothing is."),
-    "segmentation": ("uint8", ["height", "width"], "Labels of what is seen."),
-}
-"""What a picture in each output is: dtype, shape, text."""
 
 EVERY_WORLD = (
     Spec("reward", "float32", (), "What the last step brought; 0 when it began an episode."),
@@ -126,8 +118,12 @@ def _camera(camera: Camera) -> Description:
         "name": camera.name,
         "text": camera.text,
         "outputs": [
-            {"name": f"{camera.name}.{output}", "dtype": dtype, "shape": shape, "text": text}
+            {
+                "name": f"{camera.name}.{output.name}",
+                "dtype": output.dtype,
+                "shape": list(output.frame_shape("height", "width")),
+                "text": output.description,
+            }
             for output in OUTPUTS
-            for dtype, shape, text in [_PICTURES[output]]
         ],
     }

@@ -7,7 +7,7 @@ more for each of some thirty operations, which is most of what a step of a few l
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.compiling import brief
+from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I64, U8
 from worldloom.worlds.random import scalar_mix
 
@@ -17,7 +17,7 @@ FIRST, MID, LAST = 0, 1, 2
 """What a step type says of a lane's last step."""
 
 
-@brief
+@kernel_holding_gil
 def first_wrong(lanes: I64, in_use: NDArray[np.bool_], mark: I64) -> int:
     """The place in `lanes` of the first that is not in use, else of the first that is named again; -1 if none is.
 
@@ -34,7 +34,7 @@ def first_wrong(lanes: I64, in_use: NDArray[np.bool_], mark: I64) -> int:
     return -1
 
 
-@brief
+@kernel_holding_gil
 def count_running(lanes: I64, status: U8) -> int:
     """How many of the lanes are in the middle of an episode."""
     running = 0
@@ -43,7 +43,7 @@ def count_running(lanes: I64, status: U8) -> int:
     return running
 
 
-@brief
+@kernel_holding_gil
 def next_seeds(lanes: I64, lane_seed: NDArray[np.uint64], episode: I64, seeds: NDArray[np.uint64]) -> None:
     """On to the next episode of each lane; `seeds` [n] are theirs."""
     for k in range(lanes.size):
@@ -52,7 +52,7 @@ def next_seeds(lanes: I64, lane_seed: NDArray[np.uint64], episode: I64, seeds: N
         seeds[k] = scalar_mix(lane_seed[lane], episode[lane])
 
 
-@brief
+@kernel_holding_gil
 def note_first(lanes: I64, steps: I64, reward: F32 | F64, discount: F32, step_type: U8, status: U8) -> None:
     """An episode has begun in each lane."""
     for k in range(lanes.size):
@@ -65,7 +65,7 @@ def note_first(lanes: I64, steps: I64, reward: F32 | F64, discount: F32, step_ty
         status[lane] = RUNNING
 
 
-@brief
+@kernel_holding_gil
 def note_step(
     lanes: I64,
     gained: F32 | F64,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.compiling import brief
+from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F32, I32, NO_MESH, NO_TEXTURE, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh, cylinder, disc, sphere
@@ -124,7 +124,7 @@ def take_texture(assets: AssetLibrary, name: str, paint: Callable[[int], U8]) ->
     return name
 
 
-@brief
+@kernel_holding_gil
 def any_bare(scene_lanes: I32, first_row: I32, mesh: I32) -> bool:
     """Whether the first row of any of these lanes is empty: then nothing has been put into that lane yet."""
     bare = False

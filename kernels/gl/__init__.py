@@ -1,1 +1,1 @@
-"""Kernels of the OpenGL renderer: visible instances, and the records that shaders read."""
+"""Kernels of the OpenGL renderer: visible instances, records that shaders read, frames from pixels read back."""

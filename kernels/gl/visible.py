@@ -1,19 +1,19 @@
-"""Which instance rows a page of views can see, in the order a graphics card draws them.
+"""Visible instance rows of a page of views, sorted into the indirect draw commands of the OpenGL renderer.
 
-A page is a run of views, one to a layer of the target. A card draws many rows of one mesh as one command, so the rows
-are sorted into commands; but what a picture shows among equal depths is decided by the order of the rows, so only rows
-that follow each other in their lane with the same mesh and the same facing may share one. Such a stretch is a *run*,
-and rows are sorted by (run, facing, mesh, layer, row): within a layer that is the order of the rows.
+A page is a batch of views, one for each layer of the target. A command draws many instances of one mesh, so rows are
+sorted by mesh; but among equal depths the first row drawn is shown, so only consecutive rows of a lane with the same
+mesh and the same facing may share a command. Such a stretch is a *run*, and rows are sorted by (run, facing, mesh,
+layer, row): within a layer that is the order of the rows.
 """
 
 import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
-from worldloom.kernels.raster.cull import detail_of, in_frustum, model_view, volume_of
+from worldloom.kernels.raster.cull import is_in_frustum, model_view, pose_determinant, select_detail
 from worldloom.kernels.tables import F64, I32, I64, U32, AssetTable, InstanceTable, LaneTable, ViewTable
 
 BOTH_SIDES, FRONT_ONLY, MIRRORED_FRONT_ONLY = 0, 1, 2
-"""Which triangles of a row show: all, the counter-clockwise ones on the screen, the clockwise ones."""
+"""Facings: which triangles of a row are drawn: all, those counter-clockwise on the screen, those clockwise."""
 FACINGS = 3
 COMMAND_WORDS = 5
 """Words of an indirect command: indices, instances, first index, base vertex, first instance."""
@@ -21,10 +21,10 @@ COMMAND_WORDS = 5
 
 @inlined
 def facing_of(assets: AssetTable, instances: InstanceTable, row: int) -> int:
-    """One of the three facings. Of a pose without volume, and of one that is not finite, both sides."""
+    """Return the facing of a row; BOTH_SIDES for a pose that is singular or not finite."""
     if assets.mesh_is_two_sided[instances.mesh[row]]:
         return BOTH_SIDES
-    volume = volume_of(instances.pose, row)
+    volume = pose_determinant(instances.pose, row)
     if volume > 0.0:
         return FRONT_ONLY
     if volume < 0.0:
@@ -45,10 +45,10 @@ def find_visible(
     run_of: I32,
     kind_of: I32,
 ) -> tuple[int, int]:
-    """The visible rows of each view in `page`, view after view: how many, and how many runs a lane has at most.
+    """Write the visible rows of each view in `page`, view after view; return their number, and the most runs of a lane.
 
-    A kind is facing * meshes + mesh. `matrix` [3, 4] is scratch; the four outputs need room for every row of every lane
-    in the page.
+    A kind is facing * meshes + mesh. `matrix` [3, 4] is scratch; the four outputs must be long enough for every row of
+    every lane in the page.
     """
     meshes = assets.mesh_first_triangle.size
     count = 0
@@ -68,12 +68,12 @@ def find_visible(
             if mesh < 0:
                 continue
             model_view(instances.pose, row, views.camera, view, matrix)
-            shown = detail_of(assets, mesh, matrix, pixels, orthographic)
+            shown = select_detail(assets, mesh, matrix, pixels, orthographic)
             kind = facing_of(assets, instances, row) * meshes + shown
             if kind != last_kind:
                 run += 1
                 last_kind = kind
-            if in_frustum(
+            if is_in_frustum(
                 assets.mesh_center,
                 assets.mesh_half_size,
                 mesh,
@@ -108,11 +108,10 @@ def sort_visible(
     commands: U32,
     segments: I32,
 ) -> tuple[int, int]:
-    """Sort what `find_visible` found, and write the commands [n, 5] that draw it; how many, in how many segments.
+    """Sort the rows of `find_visible`, and write the commands [n, 5] that draw them; return the commands and segments.
 
-    A segment [n, 3] is (facing, first command, commands): what can be issued with one setting of the card.
-    `bucket_ends` is scratch for runs * kinds numbers; there are no more commands than buckets in use, and no more
-    segments than commands.
+    A segment [n, 3] is (facing, first command, commands): commands issued with one face culling state. `bucket_ends` is
+    scratch of runs * kinds numbers; there are no more commands than buckets in use, and no more segments than commands.
     """
     meshes = assets.mesh_first_triangle.size
     kinds = FACINGS * meshes
@@ -146,8 +145,8 @@ def sort_visible(
         total += size
     for pair in range(count):
         bucket = run_of[pair] * kinds + kind_of[pair]
-        place = bucket_ends[bucket]
-        bucket_ends[bucket] = place + 1
-        sorted_layer[place] = layer_of[pair]
-        sorted_row[place] = row_of[pair]
+        index = bucket_ends[bucket]
+        bucket_ends[bucket] = index + 1
+        sorted_layer[index] = layer_of[pair]
+        sorted_row[index] = row_of[pair]
     return command_count, segment_count

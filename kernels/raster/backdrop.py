@@ -1,24 +1,24 @@
-"""Backdrops: what stands still in many views, drawn once and laid behind what moves.
+"""Backdrops: frames of the static instances of a lane, drawn once and reused as the background of many views.
 
-The first `still_rows` instance rows of a lane are said to look the same in most lanes of its kind, and at most times. A
-worker keeps what it saw of such rows: how near each pixel is, and its colour with the label above it. A view whose
-camera, light and still rows are the same to the last bit begins with that instead of an empty picture. Its bytes come
-out as if everything had been drawn: rows are entered in order, and the first of two that are equally near stays.
+The first `still_rows` instance rows of a lane are expected to be the same in most lanes of a family, most of the time.
+Each worker caches their nearness, colour and label for each pixel. A view whose camera, light and still rows are equal
+bit for bit starts from a cached backdrop instead of an empty frame. Its bytes are the same as if everything had been
+drawn: rows are rasterised in order, and the first of two equally near triangles stays.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.compiling import called, inlined
+from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.intrinsics import load_floats, load_ints, store
-from worldloom.kernels.raster.scratch import BLOCK, padded
-from worldloom.kernels.simd import ints
+from worldloom.kernels.raster.scratch import padded
+from worldloom.kernels.simd import SIMD_WIDTH, ints
 from worldloom.kernels.tables import (
     F32,
     I32,
     I64,
-    LAMP_NUMBERS,
+    LAMP_SIZE,
     MAX_LAMPS,
     U32,
     InstanceTable,
@@ -26,76 +26,79 @@ from worldloom.kernels.tables import (
     ViewTable,
 )
 
-SLOTS = 8
-"""Backdrops that a worker keeps; a power of two."""
+CACHE_ENTRIES = 8
+"""Backdrops that a worker keeps; find_backdrop takes the upper three bits of a hash as index."""
 MAX_PIXELS = 1 << 17
-"""Of a view that has one: all of a worker's backdrops take at most 8 MiB."""
+"""Largest view that uses a backdrop: all backdrops of a worker then take at most 8 MiB."""
 MAX_ROWS = 64
-"""Still rows of a view that has one."""
-_VIEW_NUMBERS, _ROW_NUMBERS = 44, 23
-KEY_NUMBERS = _VIEW_NUMBERS + MAX_LAMPS * LAMP_NUMBERS + MAX_ROWS * _ROW_NUMBERS
+"""Most still rows of a view that uses a backdrop."""
+_VIEW_KEY_SIZE, _ROW_KEY_SIZE = 44, 23
+KEY_SIZE = _VIEW_KEY_SIZE + MAX_LAMPS * LAMP_SIZE + MAX_ROWS * _ROW_KEY_SIZE
 NONE, FOUND, NEW = 0, 1, 2
-"""What looking for a backdrop comes to: go without; there is one; there is a place for one."""
+"""Results of find_backdrop: draw without one; use the cached one; draw a new one first."""
 
 
 class Backdrops(NamedTuple):
-    """What one worker keeps, and the key of the view it is at."""
+    """The backdrop cache of one worker, and the key of the view it is drawing."""
 
-    length: I64  # [SLOTS] numbers of the key; 0 where there is no backdrop
-    key: I32  # [SLOTS, KEY_NUMBERS] the bits of all that it depends on
-    missed: I64  # [SLOTS] the last view that found no backdrop here
-    wanted: I32  # [KEY_NUMBERS]
-    nearness: F32  # [SLOTS * pixels + BLOCK] rows padded to whole blocks
-    colors: U32  # [SLOTS * pixels + BLOCK] red in the lowest byte, the label in the highest
+    length: I64  # [CACHE_ENTRIES] length of the key; 0 in an empty entry
+    key: I32  # [CACHE_ENTRIES, KEY_SIZE] bits of everything that the backdrop depends on
+    missed: I64  # [CACHE_ENTRIES] hash of the last view that missed this entry
+    view_key: I32  # [KEY_SIZE] key of the view that is being drawn
+    nearness: F32  # [CACHE_ENTRIES * pixels + SIMD_WIDTH] rows padded to whole vectors
+    colors: U32  # [CACHE_ENTRIES * pixels + SIMD_WIDTH] red in the lowest byte, the label in the highest
 
 
-def make_backdrops(pixels: int) -> Backdrops:
-    """Room for views of so many (padded) pixels."""
+def allocate_backdrops(pixels: int) -> Backdrops:
+    """Allocate a cache for views of at most so many (padded) pixels."""
     return Backdrops(
-        length=np.zeros(SLOTS, np.int64),
-        key=np.zeros((SLOTS, KEY_NUMBERS), np.int32),
-        missed=np.zeros(SLOTS, np.int64),
-        wanted=np.zeros(KEY_NUMBERS, np.int32),
-        nearness=np.zeros(SLOTS * pixels + BLOCK, np.float32),
-        colors=np.zeros(SLOTS * pixels + BLOCK, np.uint32),
+        length=np.zeros(CACHE_ENTRIES, np.int64),
+        key=np.zeros((CACHE_ENTRIES, KEY_SIZE), np.int32),
+        missed=np.zeros(CACHE_ENTRIES, np.int64),
+        view_key=np.zeros(KEY_SIZE, np.int32),
+        nearness=np.zeros(CACHE_ENTRIES * pixels + SIMD_WIDTH, np.float32),
+        colors=np.zeros(CACHE_ENTRIES * pixels + SIMD_WIDTH, np.uint32),
     )
 
 
-@called
+@device_function
 def find_backdrop(
     instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, backdrops: Backdrops
 ) -> tuple[int, np.uint64]:
-    """Whether a view has a backdrop, and which. A new one is worth making when it is missed twice in a row."""
+    """Look up the backdrop of a view; return NONE, FOUND or NEW, and its entry.
+
+    A new one is drawn when the same view misses an entry twice in a row: a camera that moves would waste it.
+    """
     lane = views.lane[view]
     still = np.int64(lanes.still_rows[lane])
     pixels = padded(views.width[view]) * np.uint64(views.height[view])
-    room = np.uint64(backdrops.colors.size - BLOCK) // np.uint64(SLOTS)
+    capacity = np.uint64(backdrops.colors.size - SIMD_WIDTH) // np.uint64(CACHE_ENTRIES)
     most = min(lanes.row_count[lane], MAX_ROWS)
-    if still <= 0 or still > most or views.samples[view] != 1 or pixels > room:
+    if still <= 0 or still > most or views.samples[view] != 1 or pixels > capacity:
         return NONE, np.uint64(0)
-    length = _write_key(instances, lanes, views, view, still, backdrops.wanted)
+    length = _write_key(instances, lanes, views, view, still, backdrops.view_key)
     mixed = np.uint64(still)
-    for k in range(_VIEW_NUMBERS):
-        mixed = (mixed ^ np.uint64(np.uint32(backdrops.wanted[k]))) * np.uint64(0x9E3779B97F4A7C15)
-    slot = mixed >> np.uint64(61)
-    if _is_same(backdrops, slot, length):
-        return FOUND, slot
-    if backdrops.missed[slot] != np.int64(mixed):
-        backdrops.missed[slot] = np.int64(mixed)
-        return NONE, slot
-    backdrops.length[slot] = length
+    for k in range(_VIEW_KEY_SIZE):
+        mixed = (mixed ^ np.uint64(np.uint32(backdrops.view_key[k]))) * np.uint64(0x9E3779B97F4A7C15)
+    entry = mixed >> np.uint64(61)
+    if _is_same(backdrops, entry, length):
+        return FOUND, entry
+    if backdrops.missed[entry] != np.int64(mixed):
+        backdrops.missed[entry] = np.int64(mixed)
+        return NONE, entry
+    backdrops.length[entry] = length
     for k in range(length):
-        backdrops.key[slot, k] = backdrops.wanted[k]
-    return NEW, slot
+        backdrops.key[entry, k] = backdrops.view_key[k]
+    return NEW, entry
 
 
 @inlined
-def _is_same(backdrops: Backdrops, slot: np.uint64, length: int) -> bool:
-    if backdrops.length[slot] != length:
+def _is_same(backdrops: Backdrops, entry: np.uint64, length: int) -> bool:
+    if backdrops.length[entry] != length:
         return False
     different = np.int32(0)
     for k in range(length):
-        different |= backdrops.key[slot, k] ^ backdrops.wanted[k]
+        different |= backdrops.key[entry, k] ^ backdrops.view_key[k]
     return different == 0
 
 
@@ -103,7 +106,7 @@ def _is_same(backdrops: Backdrops, slot: np.uint64, length: int) -> bool:
 def _write_key(
     instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, still: int, key: I32
 ) -> np.int64:
-    """The bits of all that the look of a view's still rows depends on; how many numbers."""
+    """Write the bits of everything that the frame of a view's still rows depends on; return the length of the key."""
     lane = views.lane[view]
     camera = views.camera.view(np.int32)
     for k in range(12):
@@ -121,11 +124,11 @@ def _write_key(
         key[36 + k] = _bits(lanes.fog_color[lane, k])
     key[39], key[40], key[41] = _bits(lanes.fog_range[lane, 0]), _bits(lanes.fog_range[lane, 1]), still
     key[42], key[43] = lanes.sky_textures[lane], lanes.lamp_count[lane]
-    at = np.int64(_VIEW_NUMBERS)
+    at = np.int64(_VIEW_KEY_SIZE)
     for lamp in range(lanes.lamp_count[lane]):
-        for k in range(LAMP_NUMBERS):
+        for k in range(LAMP_SIZE):
             key[at + k] = _bits(lanes.lamps[lane, lamp, k])
-        at += LAMP_NUMBERS
+        at += LAMP_SIZE
     pose = instances.pose.view(np.int32)
     for row in range(lanes.first_row[lane], lanes.first_row[lane] + still):
         for k in range(12):
@@ -137,64 +140,66 @@ def _write_key(
         key[at + 19] = instances.label[row]
         for k in range(3):
             key[at + 20 + k] = _bits(instances.shine[row, k])
-        at += _ROW_NUMBERS
+        at += _ROW_KEY_SIZE
     return at
 
 
 @inlined
-def _bits(number: float) -> np.int32:
-    return np.float32(number).view(np.int32)
+def _bits(value: float) -> np.int32:
+    return np.float32(value).view(np.int32)
 
 
 @inlined
-def first_behind(backdrops: Backdrops, slot: np.uint64) -> np.uint64:
-    """Where a backdrop begins."""
-    return slot * (np.uint64(backdrops.colors.size - BLOCK) // np.uint64(SLOTS))
+def backdrop_offset(backdrops: Backdrops, entry: np.uint64) -> np.uint64:
+    """Return the offset of a backdrop in `nearness` and `colors`."""
+    return entry * (np.uint64(backdrops.colors.size - SIMD_WIDTH) // np.uint64(CACHE_ENTRIES))
 
 
-@called
-def keep_nearness(nearness: F32, width: int, height: int, backdrops: Backdrops, slot: np.uint64) -> None:
-    """Keep how near the pixels of a picture are that shows the still rows alone."""
-    start = first_behind(backdrops, slot)
-    for pixel in range(np.uint64(0), padded(width) * np.uint64(height), np.uint64(BLOCK)):
+@device_function
+def store_backdrop_nearness(nearness: F32, width: int, height: int, backdrops: Backdrops, entry: np.uint64) -> None:
+    """Store the nearness of a frame that shows the still rows only."""
+    start = backdrop_offset(backdrops, entry)
+    for pixel in range(np.uint64(0), padded(width) * np.uint64(height), np.uint64(SIMD_WIDTH)):
         store(backdrops.nearness, start + pixel, load_floats(nearness, pixel))
 
 
 @inlined
-def keep_row(
+def store_backdrop_row(
     instances: InstanceTable,
     first_row: np.uint64,
     start: np.uint64,
     width: np.uint64,
-    whole: I32,
+    record_ints: I32,
     row_column: int,
     owner: I32,
     colors: U32,
     backdrops: Backdrops,
 ) -> None:
-    """Keep a finished row of such a picture, and what segmentation would show."""
+    """Store the colours and labels of a finished row of such a frame."""
     for x in range(width):
-        number = np.uint64(owner[first_row + x])
-        label = np.uint32(instances.label[np.uint64(whole[number, row_column])]) if number != 0 else np.uint32(0)
+        record = np.uint64(owner[first_row + x])
+        label = np.uint32(instances.label[np.uint64(record_ints[record, row_column])]) if record != 0 else np.uint32(0)
         backdrops.colors[start + x] = (colors[x] & np.uint32(0xFFFFFF)) | (label << np.uint32(24))
 
 
-@called
-def lay_behind(
-    backdrops: Backdrops, slot: np.uint64, width: int, height: int, laid: I64, nearness: F32, owner: I32
+@device_function
+def restore_backdrop(
+    backdrops: Backdrops, entry: np.uint64, width: int, height: int, restored: I64, nearness: F32, owner: I32
 ) -> None:
-    """Begin a picture with a backdrop: its pixels belong to nobody. If it is there already, mend it."""
-    first, last = (laid[1], laid[2]) if laid[0] == np.int64(slot) else (np.int64(0), np.int64(height))
-    laid[0] = slot
-    start = first_behind(backdrops, slot)
-    nobody = ints(np.int32(0))
-    for pixel in range(np.uint64(first) * padded(width), np.uint64(last) * padded(width), np.uint64(BLOCK)):
+    """Fill the visibility buffer from a backdrop, with no owner; if it holds that one, only the rows drawn over."""
+    first, last = (restored[1], restored[2]) if restored[0] == np.int64(entry) else (np.int64(0), np.int64(height))
+    restored[0] = entry
+    start = backdrop_offset(backdrops, entry)
+    no_owner = ints(np.int32(0))
+    for pixel in range(np.uint64(first) * padded(width), np.uint64(last) * padded(width), np.uint64(SIMD_WIDTH)):
         store(nearness, pixel, load_floats(backdrops.nearness, start + pixel))
-        store(owner, pixel, nobody)
+        store(owner, pixel, no_owner)
 
 
 @inlined
-def show_behind(backdrops: Backdrops, start: np.uint64, x_from: np.uint64, x_to: np.uint64, colors: U32) -> None:
-    """The colours of the backdrop in a run of the row that begins at `start`."""
-    for x in range(x_from, x_to, np.uint64(BLOCK)):
+def copy_backdrop_colors(
+    backdrops: Backdrops, start: np.uint64, x_from: np.uint64, x_to: np.uint64, colors: U32
+) -> None:
+    """Copy the colours of a run from the backdrop row that begins at `start`."""
+    for x in range(x_from, x_to, np.uint64(SIMD_WIDTH)):
         store(colors, x, load_ints(backdrops.colors, start + x))

@@ -1,4 +1,4 @@
-"""Where an instance stands before a camera, and whether any of it can be in the picture."""
+"""Culling: an instance's transform to camera space, whether it can be visible, and which level of detail to draw."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from worldloom.kernels.tables import F32, F64, NO_MESH, AssetTable
 
 @inlined
 def model_view(pose: F32, row: int, camera: F32, view: int, out: F64) -> None:
-    """Local to camera coordinates, into `out` [3, 4] (float64).
+    """Write the transform from local to camera coordinates into `out` [3, 4] (float64).
 
-    A camera's axes are square and of unit length, so the transpose undoes its rotation.
+    A camera's axes are orthonormal, so the transpose inverts its rotation.
     """
     for i in range(3):
         cx, cy, cz = np.float64(camera[view, 0, i]), np.float64(camera[view, 1, i]), np.float64(camera[view, 2, i])
@@ -24,7 +24,7 @@ def model_view(pose: F32, row: int, camera: F32, view: int, out: F64) -> None:
 
 
 @inlined
-def in_frustum(
+def is_in_frustum(
     center: F32,
     half_size: F32,
     mesh: int,
@@ -35,9 +35,9 @@ def in_frustum(
     far: float,
     orthographic: bool,
 ) -> bool:
-    """Whether the box around a mesh, under `matrix` (see `model_view`), reaches into a view's frustum.
+    """Return whether a mesh's bounding box, transformed by `matrix` (see `model_view`), intersects a view's frustum.
 
-    Says no to poses that are not finite: every test is phrased so that NaN fails it.
+    False for poses that are not finite: every comparison is written so that NaN fails it.
     """
     x, y, z = center[mesh, 0], center[mesh, 1], center[mesh, 2]
     hx, hy, hz = half_size[mesh, 0], half_size[mesh, 1], half_size[mesh, 2]
@@ -69,27 +69,27 @@ def in_frustum(
 
 
 @inlined
-def detail_of(assets: AssetTable, mesh: int, matrix: F64, pixels: float, orthographic: bool) -> int:
-    """The lightest version of a mesh, under `matrix`, whose outline is as good: see `worldloom.render.meshes.Lighter`.
+def select_detail(assets: AssetTable, mesh: int, matrix: F64, pixels: float, orthographic: bool) -> int:
+    """Return the coarsest level of detail of a mesh whose outline is still exact enough on the screen.
 
-    A metre is `pixels` wide at depth 1, or, orthographic, anywhere.
+    See `worldloom.render.meshes.CoarserMesh`. A metre is `pixels` wide at depth 1, in orthographic views at any depth.
     """
     depth = 1.0 if orthographic else -matrix[2, 3]
-    while assets.mesh_lighter[mesh] != NO_MESH:
+    while assets.mesh_coarser[mesh] != NO_MESH:
         largest = 0.0
         for axis in range(3):
-            size = np.float64(assets.mesh_lighter_size[mesh, axis])
+            size = np.float64(assets.mesh_coarser_size[mesh, axis])
             stretch = matrix[0, axis] ** 2 + matrix[1, axis] ** 2 + matrix[2, axis] ** 2
             largest = max(largest, stretch * size * size)
         if not (depth > 0.0 and largest * pixels * pixels < depth * depth):
             break
-        mesh = assets.mesh_lighter[mesh]
+        mesh = assets.mesh_coarser[mesh]
     return mesh
 
 
 @inlined
-def volume_of(pose: F32, row: int) -> float:
-    """The determinant of a pose: negative if it mirrors, 0 if it flattens."""
+def pose_determinant(pose: F32, row: int) -> float:
+    """Return the determinant of a pose: negative if it mirrors, 0 if it is singular."""
     a, b, c = np.float64(pose[row, 0, 0]), np.float64(pose[row, 0, 1]), np.float64(pose[row, 0, 2])
     d, e, f = np.float64(pose[row, 1, 0]), np.float64(pose[row, 1, 1]), np.float64(pose[row, 1, 2])
     g, h, i = np.float64(pose[row, 2, 0]), np.float64(pose[row, 2, 1]), np.float64(pose[row, 2, 2])

@@ -1,122 +1,114 @@
-"""What drawing a view needs beside the tables: the visibility buffer, triangle records and row buffers of one worker.
+"""Scratch memory of one worker of the CPU renderer: the visibility buffer, triangle records and row buffers.
 
-The visibility buffer is two arrays: how near each sample is, and which triangle record it belongs to. Nearness is a
-float32 that is linear on the screen and grows towards the viewer: 1/depth in perspective, far - depth in orthographic
-views.
+The visibility buffer is two arrays: nearness of each sample, and its owner, which is the index of a triangle record.
+Nearness is a float32 that is linear on the screen and grows towards the camera: 1/depth in perspective, far - depth in
+orthographic views. Other modules index the arrays with the constants here.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.compiling import called, inlined
+from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.intrinsics import load_ints
-from worldloom.kernels.simd import (
-    LANES,
-    changes,
-    ints,
-    lowest_bit,
-)
-from worldloom.kernels.tables import F32, F64, I32, I64, LAMP_NUMBERS, MAX_LAMPS, U32
-
-BLOCK = LANES
-"""Pixels that are worked on together: a vector register of float32."""
+from worldloom.kernels.simd import SIMD_WIDTH, change_mask, ints, lowest_set_bit
+from worldloom.kernels.tables import F32, F64, I32, I64, LAMP_SIZE, MAX_LAMPS, U32
 
 MAX_WIDTH = 8192
-"""Pixels, of the widest view."""
+"""Largest width and height of a view, in pixels."""
 STRIDE = MAX_WIDTH + 264
-"""Numbers from one row buffer to the next. A constant, so the compiler knows that the rows do not overlap; not a power
-of two, so they do not compete for the same places in the cache."""
+"""Elements from a row buffer to the next. A constant, so that the compiler knows that rows do not overlap; not a power
+of two, so that they do not map to the same cache lines."""
 
-# Columns of Scratch.whole: what was found out when the triangle was set up.
-ROW, TRIANGLE, TURNED, READY = 0, 1, 2, 3
-TEXTURE, SMOOTH, LEVEL = 4, 5, 6
-WHOLE_COLUMNS = 7
-# Columns of Scratch.real: planes a·x + b·y + c over the picture, three numbers each.
+# Columns of Scratch.record_ints. Those of the second line are valid once PREPARED is 1.
+ROW, TRIANGLE, NORMAL_FLIPPED, PREPARED = 0, 1, 2, 3
+TEXTURE, LIT_PER_PIXEL, MIP_LEVEL = 4, 5, 6
+RECORD_INTS = 7
+# Columns of Scratch.record_floats: planes a·x + b·y + c in pixel coordinates, three numbers each; colour; shine.
 INVERSE, KEY, OVER_W, OVER_U, OVER_V, NORMAL, COLOR = 0, 9, 12, 15, 18, 21, 30
 SHINE = 33
-REAL_COLUMNS = 36
-# Positions in Scratch.look: a lane's light, fog and sky, ready for use.
+RECORD_FLOATS = 36
+# Indices of Scratch.constants: light, fog and sky of the view's lane.
 AMBIENT_MEAN, AMBIENT_TILT, LIGHT, TO_LIGHT, FOG, FOG_BEGIN, FOG_SCALE, HORIZON, SKY = 0, 3, 6, 9, 12, 15, 16, 17, 20
-# The rays of its pixels: to the first of them, one metre ahead; from one to the next right, and down; the camera.
+# Camera rays: to the first pixel, one metre ahead; steps to the next pixel right and down; backward axis; position.
 CORNER, RIGHT, DOWN, BACK, EYE = 23, 26, 29, 32, 35
 SKY_FIRST, SKY_LEVEL, LAMP_COUNT, LAMPS = 38, 39, 40, 41
-LOOK_NUMBERS = LAMPS + MAX_LAMPS * LAMP_NUMBERS
-# Where the rows of Scratch.rows begin: depth, and light times colour in three channels.
+CONSTANTS_SIZE = LAMPS + MAX_LAMPS * LAMP_SIZE
+# Offsets of the rows of Scratch.rows: depth, and light times colour in three channels.
 DEPTH_ROW, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
 ROW_BUFFERS = 4
-# Where the rows of Scratch.texels begin: where the upper and the lower left texel are, and the point's place between.
-UPPER, LOWER, BETWEEN = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE)
+# Offsets of the rows of Scratch.texels: indices of the upper and lower left texel, and the fraction between texels.
+UPPER_TEXEL, LOWER_TEXEL, TEXEL_FRACTION = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE)
 TEXEL_BUFFERS = 3
-# Where the rows of Scratch.colors begin: one a sample, and one to shade the other three into.
+# Offsets of the rows of Scratch.colors: one for each sample, and one that samples 1 to 3 are shaded into.
 SAMPLE, SPARE = np.uint64(STRIDE), np.uint64(4 * STRIDE)
 COLOR_BUFFERS = 5
 
-
 NO_BACKDROP = -1
+"""Stands for the cache entry, or the offset, of a view without a backdrop."""
 
 
 class Scratch(NamedTuple):
-    """What one worker needs to draw a view; made once, large enough for the largest view."""
+    """The arrays of one worker, large enough for the largest view so far."""
 
     matrix: F64  # [3, 4] local to camera
-    vertices: F64  # [6, most corners of a mesh]: homogeneous x, y, w; depth; rounded pixel x, y; whole blocks
-    cells: I32  # [most corners of a mesh] where each comes to lie between the samples, see raster.py
-    picked: I32  # [capacity] triangles of a mesh that may be seen
+    vertices: F64  # [6, most corners of a mesh]: homogeneous x, y, w; depth; rounded pixel x, y; whole vectors
+    cells: I32  # [most corners of a mesh] cell of the sample grid that each lies in, see visibility.py
+    selected: I32  # [capacity] triangles of a mesh that may be visible
     polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
-    whole: I32  # [capacity, WHOLE_COLUMNS] triangle records: one row is one triangle that may be seen
-    real: F64  # [capacity, REAL_COLUMNS]
-    nearness: F32  # [4 * pixels] one part a sample, rows padded to whole blocks
-    owner: I32  # [4 * pixels] the number of the triangle record; 0 is the background
+    record_ints: I32  # [capacity, RECORD_INTS] triangle records: a row for each triangle that may be visible
+    record_floats: F64  # [capacity, RECORD_FLOATS]
+    nearness: F32  # [4 * pixels] a part for each sample, rows padded to whole vectors
+    owner: I32  # [4 * pixels] index of the triangle record; 0 is the background
     rows: F32  # [ROW_BUFFERS * STRIDE]
     texels: I32  # [TEXEL_BUFFERS * STRIDE]
     colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte
-    runs: I32  # [STRIDE] where the runs of a row begin, see find_runs
-    look: F32  # [LOOK_NUMBERS]
-    laid: I64  # [3] which backdrop the picture began with, or NO_BACKDROP; from and to which row it is covered
-    touched: I64  # [2] the first row of the picture that a triangle may be in, and the row after the last
+    runs: I32  # [STRIDE] first pixel of each run of a row, see find_runs
+    constants: F32  # [CONSTANTS_SIZE]
+    restored: I64  # [3] backdrop in the visibility buffer or NO_BACKDROP; rows [from, to) drawn over it
+    drawn_rows: I64  # [2] rows [from, to) of the frame that triangles may cover
 
 
-def make_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
-    """Room for meshes of so many corners, and views of so many triangles and (padded) pixels."""
+def allocate_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
+    """Allocate scratch for meshes of at most so many corners, and views of so many triangles and (padded) pixels."""
     return Scratch(
         matrix=np.zeros((3, 4)),
-        vertices=np.zeros((6, -(-corners // BLOCK) * BLOCK)),
-        cells=np.zeros(-(-corners // BLOCK) * BLOCK, np.int32),
-        picked=np.zeros(triangles, np.int32),
+        vertices=np.zeros((6, -(-corners // SIMD_WIDTH) * SIMD_WIDTH)),
+        cells=np.zeros(-(-corners // SIMD_WIDTH) * SIMD_WIDTH, np.int32),
+        selected=np.zeros(triangles, np.int32),
         polygon=np.zeros((4, 2)),
-        whole=np.zeros((triangles, WHOLE_COLUMNS), np.int32),
-        real=np.zeros((triangles, REAL_COLUMNS)),
+        record_ints=np.zeros((triangles, RECORD_INTS), np.int32),
+        record_floats=np.zeros((triangles, RECORD_FLOATS)),
         nearness=np.zeros(4 * pixels, np.float32),
         owner=np.zeros(4 * pixels, np.int32),
         rows=np.zeros(ROW_BUFFERS * STRIDE, np.float32),
         texels=np.zeros(TEXEL_BUFFERS * STRIDE, np.int32),
         colors=np.zeros(COLOR_BUFFERS * STRIDE, np.uint32),
         runs=np.zeros(STRIDE, np.int32),
-        look=np.zeros(LOOK_NUMBERS, np.float32),
-        laid=np.array([NO_BACKDROP, 0, 0]),
-        touched=np.zeros(2, np.int64),
+        constants=np.zeros(CONSTANTS_SIZE, np.float32),
+        restored=np.array([NO_BACKDROP, 0, 0]),
+        drawn_rows=np.zeros(2, np.int64),
     )
 
 
 @inlined
 def padded(width: int) -> np.uint64:
-    """A row's length in the visibility buffer: whole blocks."""
-    return (np.uint64(width) + np.uint64(BLOCK - 1)) & ~np.uint64(BLOCK - 1)
+    """Return the length of a row in the visibility buffer: whole vectors."""
+    return (np.uint64(width) + np.uint64(SIMD_WIDTH - 1)) & ~np.uint64(SIMD_WIDTH - 1)
 
 
 @inlined
 def first_pixel(owner: I32, sample: int, y: int, width: int) -> np.uint64:
-    """Where a row of a sample begins in the visibility buffer."""
+    """Return the index of the first pixel of a row of a sample in the visibility buffer."""
     return np.uint64(sample) * np.uint64(owner.size // 4) + np.uint64(y) * padded(width)
 
 
-@called
+@device_function
 def find_runs(owner: I32, row: int, width: int, runs: I32) -> np.uint64:
-    """Cut a row, that begins at `row`, into runs of one owner each.
+    """Split the row that begins at index `row` into runs of one owner each; return their number.
 
-    How many there are; `runs` says where each begins, and the end behind the last. All ends among 64 pixels are found
-    before one is written: at every branch that depends on one the processor would guess wrong.
+    `runs` receives the first pixel of each, then the width. The ends among 64 pixels are found without branches before
+    any is written: branches on them would be mispredicted.
     """
     count, one, width = np.uint64(0), np.uint64(1), np.uint64(width)
     runs[0] = 0
@@ -124,23 +116,23 @@ def find_runs(owner: I32, row: int, width: int, runs: I32) -> np.uint64:
     for part in range(np.uint64(0), width, np.uint64(64)):
         after = part + np.uint64(64) if part + np.uint64(64) < width else width
         ends = np.uint64(0)
-        for x in range(part, after, np.uint64(BLOCK)):
+        for x in range(part, after, np.uint64(SIMD_WIDTH)):
             here = load_ints(owner, row + x)
-            ends |= changes(before, here) << (x - part)
+            ends |= change_mask(before, here) << (x - part)
             before = here
-        ends &= ~np.uint64(0) >> (part + np.uint64(64) - after)  # behind the last pixel is padding
+        ends &= ~np.uint64(0) >> (part + np.uint64(64) - after)  # padding follows the last pixel
         while ends != 0:
             count += one
-            runs[count] = part + lowest_bit(ends)
+            runs[count] = part + lowest_set_bit(ends)
             ends &= ends - one
     count += one
     runs[count] = width
     return count
 
 
-@called
+@device_function
 def find_other_runs(owner: I32, row: int, first_row: int, width: int, runs: I32) -> np.uint64:
-    """The same for a further sample: its runs either show what the first sample shows all along, or nowhere."""
+    """Do the same for samples 1 to 3, whose runs also end where they begin or cease to equal the first sample's."""
     count = np.uint64(0)
     runs[0] = 0
     for x in range(np.uint64(1), np.uint64(width)):
@@ -155,12 +147,16 @@ def find_other_runs(owner: I32, row: int, first_row: int, width: int, runs: I32)
 
 
 @inlined
-def row_start(real: F64, number: int, plane: int, center_y: float) -> float:
-    """A plane's value at the centre of pixel 0 of a row."""
-    return real[number, plane] * 0.5 + real[number, plane + 1] * center_y + real[number, plane + 2]
+def row_start(record_floats: F64, record: int, plane: int, center_y: float) -> float:
+    """Return the value of a plane at the centre of pixel 0 of a row."""
+    return (
+        record_floats[record, plane] * 0.5
+        + record_floats[record, plane + 1] * center_y
+        + record_floats[record, plane + 2]
+    )
 
 
 @inlined
-def plane_at(real: F64, number: int, plane: int, center_y: float) -> np.float32:
-    """The same, rounded for what is worked out for each pixel."""
-    return np.float32(row_start(real, number, plane, center_y))
+def plane_at(record_floats: F64, record: int, plane: int, center_y: float) -> np.float32:
+    """Return `row_start` as float32, for computations of each pixel."""
+    return np.float32(row_start(record_floats, record, plane, center_y))

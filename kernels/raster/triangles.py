@@ -1,6 +1,6 @@
-"""Entering eight pixels into the visibility buffer: the rasteriser's innermost step, instruction by instruction.
+"""Scan conversion: a triangle in pixel coordinates to the samples of the visibility buffer that it covers.
 
-From a triangle on the screen to the pixels it covers.
+The innermost step, a depth test of eight pixels, is written as LLVM instructions to control its stores.
 """
 
 from collections.abc import Callable
@@ -11,32 +11,32 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from worldloom.kernels.compiling import called, inlined
-from worldloom.kernels.raster.scratch import BLOCK, padded
-from worldloom.kernels.simd import FLOAT_LANES, INT_LANES, LANES, all_lanes, choose
+from worldloom.kernels.compiling import device_function, inlined
+from worldloom.kernels.raster.scratch import padded
+from worldloom.kernels.simd import LLVM_FLOATS, LLVM_INTS, SIMD_WIDTH, broadcast, select
 from worldloom.kernels.tables import F32, F64, I32
 
 
 class _PlainStore(ir.instructions.StoreInstr):  # type: ignore[misc]
-    """A store that stays one.
+    """A store that LLVM may not turn into a masked store.
 
-    A choice between old and new written back would be compiled to a masked store, which made filling triangles take two
-    and a half times as long; volatile forbids that.
+    Writing back a selection of old and new values would be compiled to a masked store, which made filling triangles 2.5
+    times slower; volatile prevents it.
     """
 
     def descr(self, buf: list[str]) -> None:
-        value, place = self.operands
+        value, pointer = self.operands
         buf.append(
-            f"store volatile {value.type} {value.get_reference()}, {place.type} {place.get_reference()}, align 4\n"
+            f"store volatile {value.type} {value.get_reference()}, {pointer.type} {pointer.get_reference()}, align 4\n"
         )
 
 
-def _store(builder: Any, value: Any, place: Any) -> None:
-    builder._insert(_PlainStore(builder.block, value, place))
+def _store(builder: Any, value: Any, pointer: Any) -> None:
+    builder._insert(_PlainStore(builder.block, value, pointer))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def enter_block(
+def depth_test(
     typing_context: Any,
     nearness: Any,
     owner: Any,
@@ -46,12 +46,12 @@ def enter_block(
     x_to: Any,
     start: Any,
     step: Any,
-    number: Any,
+    record: Any,
 ) -> tuple[Any, Callable[..., Any]]:
-    """Enter eight pixels, that begin at `x` and in both buffers at `at`, for the triangle `number`.
+    """Depth-test eight pixels of a triangle: from column `x` on, at index `at` of both buffers.
 
-    Where x_from <= x < x_to and start + step * x, which is finite, is greater than the nearness that is there, it takes
-    its place, and the number that of the owner.
+    Where x_from <= x < x_to and start + step * x, which is finite, is greater than the nearness in the buffer, it
+    replaces that, and `record` replaces the owner.
     """
     signature = types.void(
         nearness,
@@ -66,47 +66,47 @@ def enter_block(
     )
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        nearness, owner, at, x, x_from, x_to, start, step, number = arguments
+        nearness, owner, at, x, x_from, x_to, start, step, record = arguments
 
         def load(array_type: Any, array: Any, vector: Any) -> tuple[Any, Any]:
             data = context.make_array(array_type)(context, builder, array).data
-            place = builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
-            loaded = builder.load(place)
+            pointer = builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
+            loaded = builder.load(pointer)
             loaded.align = 4
-            return place, loaded
+            return pointer, loaded
 
-        near_place, old = load(signature.args[0], nearness, FLOAT_LANES)
-        owner_place, old_owner = load(signature.args[1], owner, INT_LANES)
-        xs = builder.add(all_lanes(builder, x, INT_LANES), ir.Constant(INT_LANES, list(range(LANES))))
+        nearness_pointer, old = load(signature.args[0], nearness, LLVM_FLOATS)
+        owner_pointer, old_owner = load(signature.args[1], owner, LLVM_INTS)
+        xs = builder.add(broadcast(builder, x, LLVM_INTS), ir.Constant(LLVM_INTS, list(range(SIMD_WIDTH))))
         new = builder.fadd(
-            all_lanes(builder, start, FLOAT_LANES),
-            builder.fmul(all_lanes(builder, step, FLOAT_LANES), builder.sitofp(xs, FLOAT_LANES)),
+            broadcast(builder, start, LLVM_FLOATS),
+            builder.fmul(broadcast(builder, step, LLVM_FLOATS), builder.sitofp(xs, LLVM_FLOATS)),
         )
         inside = builder.and_(
-            builder.icmp_signed(">=", xs, all_lanes(builder, x_from, INT_LANES)),
-            builder.icmp_signed("<", xs, all_lanes(builder, x_to, INT_LANES)),
+            builder.icmp_signed(">=", xs, broadcast(builder, x_from, LLVM_INTS)),
+            builder.icmp_signed("<", xs, broadcast(builder, x_to, LLVM_INTS)),
         )
         wins = builder.and_(inside, builder.fcmp_ordered(">", new, old))
-        _store(builder, builder.select(wins, new, old), near_place)
-        _store(builder, builder.select(wins, all_lanes(builder, number, INT_LANES), old_owner), owner_place)
+        _store(builder, builder.select(wins, new, old), nearness_pointer)
+        _store(builder, builder.select(wins, broadcast(builder, record, LLVM_INTS), old_owner), owner_pointer)
         return context.get_dummy_value()
 
     return signature, generate
 
 
 SUBPIXELS = 256.0
-"""Vertices are rounded to this many positions a pixel, so that both triangles at an edge see the same edge."""
+"""Positions per pixel that vertices are rounded to, so that both triangles at an edge have the same edge."""
 
 
 @inlined
 def snap(pixels: float) -> float:
-    """Round to a position that both triangles at an edge agree on."""
+    """Round a pixel coordinate to a subpixel position."""
     return np.rint(pixels * SUBPIXELS) * (1.0 / SUBPIXELS)
 
 
-@called
+@device_function
 def near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: bool, polygon: F64) -> int:
-    """The part of a triangle beyond the near plane, as 3 or 4 corners in pixels; returns how many."""
+    """Clip a triangle at the near plane: write 3 or 4 corners in pixels to `polygon`, return their number."""
     corners = 0
     for k in range(3):
         i = a if k == 0 else (b if k == 1 else c)
@@ -115,7 +115,7 @@ def near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: b
             polygon[corners, 0], polygon[corners, 1] = vertices[4, i], vertices[5, i]
             corners += 1
         if (vertices[3, i] >= near) != (vertices[3, j] >= near):
-            # Always from the nearer end, so that both triangles at an edge cut it at the same point.
+            # Always from the nearer end, so that both triangles at an edge are clipped at the same point.
             low = i if vertices[3, i] < vertices[3, j] else j
             high = j if vertices[3, i] < vertices[3, j] else i
             t = (near - vertices[3, low]) / (vertices[3, high] - vertices[3, low])
@@ -128,18 +128,18 @@ def near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: b
 
 @inlined
 def _first_pixel(edge: float, size: int) -> int:
-    """The first pixel at or after an edge, kept inside the picture."""
+    """Return the first pixel at or after an edge, clamped to 0..size."""
     return np.int64(min(max(np.ceil(edge), 0.0), np.float64(size)))
 
 
 @inlined
 def _sorted(ax: float, ay: float, bx: float, by: float) -> tuple[float, float, float, float]:
-    """Two corners, the upper one first, or the left one of two at the same height."""
+    """Return two corners sorted by y, then x."""
     swap = (by < ay) | ((by == ay) & (bx < ax))
-    return choose(swap, bx, ax), choose(swap, by, ay), choose(swap, ax, bx), choose(swap, ay, by)
+    return select(swap, bx, ax), select(swap, by, ay), select(swap, ax, bx), select(swap, ay, by)
 
 
-@called
+@device_function
 def fill(
     ax: float,
     ay: float,
@@ -154,13 +154,13 @@ def fill(
     key_x: float,
     key_y: float,
     key: float,
-    number: int,
+    record: int,
     sample: int,
     nearness: F32,
     owner: I32,
 ) -> None:
-    """Enter one triangle, in pixels, into one sample's visibility buffer."""
-    # Sorted by y, then x: an edge is walked the same way whichever triangle it belongs to.
+    """Rasterise one triangle, in pixel coordinates, into the visibility buffer of one sample."""
+    # Sorted by y, then x: an edge is evaluated in the same direction for both of its triangles.
     ax, ay, bx, by = _sorted(ax, ay, bx, by)
     ax, ay, cx, cy = _sorted(ax, ay, cx, cy)
     bx, by, cx, cy = _sorted(bx, by, cx, cy)
@@ -187,16 +187,16 @@ def fill(
         right_x, right_y, right_slope = (top_x, top_y, short_slope) if area > 0.0 else (ax, ay, long_slope)
         for y in range(y_from, y_to):
             center = y + offset_y
-            # From the edge's upper end, so that at its height an edge is exactly there.
+            # From the edge's upper end, so that the result is exact at the height of that corner.
             x_from = _first_pixel(left_x + (center - left_y) * left_slope - offset_x, width)
             x_to = _first_pixel(right_x + (center - right_y) * right_slope - offset_x, width)
             if x_from >= x_to:
                 continue
             start = np.float32(key_y * center + key + key_x * offset_x)
             base = first_pixel_at + np.uint64(y) * stride
-            # Whole blocks: the pixels of a block outside the span keep what they have.
-            block, end = np.uint64(x_from) & ~np.uint64(BLOCK - 1), np.uint64(x_to)
-            while block < end:
-                at, x = base + block, np.int32(block)
-                enter_block(nearness, owner, at, x, np.int32(x_from), np.int32(x_to), start, step, np.int32(number))
-                block += np.uint64(BLOCK)
+            # Whole vectors: pixels outside the span keep their values.
+            vector, end = np.uint64(x_from) & ~np.uint64(SIMD_WIDTH - 1), np.uint64(x_to)
+            while vector < end:
+                at, x = base + vector, np.int32(vector)
+                depth_test(nearness, owner, at, x, np.int32(x_from), np.int32(x_to), start, step, np.int32(record))
+                vector += np.uint64(SIMD_WIDTH)

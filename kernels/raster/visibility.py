@@ -1,20 +1,30 @@
-"""Which triangle each pixel of a view belongs to: instances to triangles, triangles to the visibility buffer."""
+"""Rasterisation: the instances of a view to triangle records and the visibility buffer."""
 
 import numpy as np
 
-from worldloom.kernels.compiling import called, inlined
+from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.intrinsics import load_points, store
-from worldloom.kernels.raster.cull import detail_of, in_frustum, model_view, volume_of
-from worldloom.kernels.raster.scratch import BLOCK, INVERSE, KEY, READY, ROW, TRIANGLE, TURNED, Scratch, padded
+from worldloom.kernels.raster.cull import is_in_frustum, model_view, pose_determinant, select_detail
+from worldloom.kernels.raster.scratch import (
+    INVERSE,
+    KEY,
+    NORMAL_FLIPPED,
+    PREPARED,
+    ROW,
+    TRIANGLE,
+    Scratch,
+    padded,
+)
 from worldloom.kernels.raster.triangles import SUBPIXELS, fill, near_cut
 from worldloom.kernels.simd import (
-    ceiling,
+    SIMD_WIDTH,
+    ceil,
     doubles,
-    greatest,
-    least,
-    rounded,
+    maximum,
+    minimum,
+    rint,
     to_ints,
-    where_from,
+    where_at_least,
 )
 from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, AssetTable, InstanceTable, ViewTable
 
@@ -23,15 +33,15 @@ SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
 
 
 @inlined
-def farthest_of(views: ViewTable, view: int) -> np.float32:
-    """The nearness of pixels where nothing is; all that is drawn is nearer."""
+def background_nearness(views: ViewTable, view: int) -> np.float32:
+    """Return the nearness of background pixels; everything drawn is nearer."""
     return np.float32(0.0) if views.orthographic[view] == 1 else np.float32(1.0) / views.far[view]
 
 
-@called
+@device_function
 def clear(views: ViewTable, view: int, nearness: F32, owner: I32) -> None:
-    """Begin a view with nothing in it."""
-    farthest = farthest_of(views, view)
+    """Clear the visibility buffer of a view."""
+    farthest = background_nearness(views, view)
     for sample in range(np.uint64(views.samples[view])):
         first = sample * np.uint64(owner.size // 4)
         for pixel in range(first, first + padded(views.width[view]) * np.uint64(views.height[view])):
@@ -39,7 +49,7 @@ def clear(views: ViewTable, view: int, nearness: F32, owner: I32) -> None:
             owner[pixel] = 0
 
 
-@called
+@device_function
 def rasterise(
     assets: AssetTable,
     instances: InstanceTable,
@@ -49,18 +59,18 @@ def rasterise(
     view: int,
     scratch: Scratch,
 ) -> None:
-    """Enter these instance rows into the visibility buffer of a view that has been begun."""
+    """Rasterise these instance rows into the visibility buffer of a view, after `clear` or `restore_backdrop`."""
     width, height = np.int64(views.width[view]), np.int64(views.height[view])
     near, far = np.float64(views.near[view]), np.float64(views.far[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
     nearness, owner, vertices, matrix = scratch.nearness, scratch.owner, scratch.vertices, scratch.matrix
-    count = np.uint64(1)  # record 0 stands for the background
-    scratch.touched[0], scratch.touched[1] = height, 0
+    count = np.uint64(1)  # record 0 is the background
+    scratch.drawn_rows[0], scratch.drawn_rows[1] = height, 0
     for row in range(first_row, last_row):
         mesh = instances.mesh[row]
         model_view(instances.pose, row, views.camera, view, matrix)
-        if mesh == NO_MESH or not in_frustum(
+        if mesh == NO_MESH or not is_in_frustum(
             assets.mesh_center,
             assets.mesh_half_size,
             mesh,
@@ -73,7 +83,7 @@ def rasterise(
         ):
             continue
         scale = 0.5 * height / np.float64(views.half_height[view])
-        mesh = detail_of(assets, mesh, matrix, scale, orthographic)
+        mesh = select_detail(assets, mesh, matrix, scale, orthographic)
         first = assets.mesh_first_corner[mesh]
         last = first + assets.mesh_corner_count[mesh]
         _transform(
@@ -90,21 +100,21 @@ def rasterise(
             vertices,
             scratch.cells,
         )
-        volume = volume_of(instances.pose, row)
+        volume = pose_determinant(instances.pose, row)
         triangle = assets.mesh_first_triangle[mesh]
-        picked = _pick(
+        selected_count = _select_triangles(
             assets.triangle_corners,
             triangle,
             triangle + assets.mesh_triangle_count[mesh],
             0.0 if assets.mesh_is_two_sided[mesh] == 1 else -volume,
             vertices,
             scratch.cells,
-            scratch.picked,
+            scratch.selected,
         )
-        count = _enter_mesh(
+        count = _rasterise_triangles(
             assets.triangle_corners,
-            picked,
-            scratch.picked,
+            selected_count,
+            scratch.selected,
             row,
             width,
             height,
@@ -115,15 +125,15 @@ def rasterise(
             count,
             vertices,
             scratch.polygon,
-            scratch.touched,
-            scratch.whole,
-            scratch.real,
+            scratch.drawn_rows,
+            scratch.record_ints,
+            scratch.record_floats,
             nearness,
             owner,
         )
 
 
-@called
+@device_function
 def _transform(
     corners: F32,
     first: int,
@@ -138,16 +148,16 @@ def _transform(
     vertices: F64,
     cells: I32,
 ) -> None:
-    """A mesh's corners in pixel coordinates, homogeneous and divided, and the cell that each lies in.
+    """Transform a mesh's corners to pixel coordinates, homogeneous and divided, and find the cell that each lies in.
 
-    Samples stand in `fineness` columns and rows a pixel, evenly. The cell says how many of the picture's are left of a
-    corner, and above it. Before the near plane all corners are in one cell of their own.
+    Samples form an even grid of `fineness` columns and rows per pixel. A cell is the number of sample columns left of a
+    corner, and of sample rows above it. All corners before the near plane share one cell of their own.
     """
     m00, m01, m02, m03 = matrix[0, 0], matrix[0, 1], matrix[0, 2], matrix[0, 3]
     m10, m11, m12, m13 = matrix[1, 0], matrix[1, 1], matrix[1, 2], matrix[1, 3]
     m20, m21, m22, m23 = matrix[2, 0], matrix[2, 1], matrix[2, 2], matrix[2, 3]
     column = np.uint64(vertices.shape[1])
-    for i in range(np.uint64(0), np.uint64(last - first), np.uint64(BLOCK)):
+    for i in range(np.uint64(0), np.uint64(last - first), np.uint64(SIMD_WIDTH)):
         px, py, pz = load_points(corners, np.uint64(first) + i)
         depth = 0.0 - (m20 * px + m21 * py + m22 * pz + m23)
         w = depth
@@ -160,21 +170,23 @@ def _transform(
         store(vertices, i + np.uint64(2) * column, w)
         store(vertices, i + np.uint64(3) * column, depth)
         over_w = 1.0 / w
-        x = rounded(x * over_w * SUBPIXELS) * (1.0 / SUBPIXELS)
-        y = rounded(y * over_w * SUBPIXELS) * (1.0 / SUBPIXELS)
+        x = rint(x * over_w * SUBPIXELS) * (1.0 / SUBPIXELS)
+        y = rint(y * over_w * SUBPIXELS) * (1.0 / SUBPIXELS)
         store(vertices, i + np.uint64(4) * column, x)
         store(vertices, i + np.uint64(5) * column, y)
-        left = to_ints(least(greatest(ceiling(x * fineness - 0.5), 0.0), fineness * width))
-        above = to_ints(least(greatest(ceiling(y * fineness - 0.5), 0.0), fineness * height))
-        store(cells, i, where_from(depth, near, left | (above << np.int32(16)), np.int32(-1)))
+        left = to_ints(minimum(maximum(ceil(x * fineness - 0.5), 0.0), fineness * width))
+        above = to_ints(minimum(maximum(ceil(y * fineness - 0.5), 0.0), fineness * height))
+        store(cells, i, where_at_least(depth, near, left | (above << np.int32(16)), np.int32(-1)))
 
 
-@called
-def _pick(triangles: I32, first: int, last: int, facing: float, vertices: F64, cells: I32, picked: I32) -> np.uint64:
-    """Pick the triangles that have a row and a column of samples between their corners, and face the viewer.
+@device_function
+def _select_triangles(
+    triangles: I32, first: int, last: int, facing: float, vertices: F64, cells: I32, selected: I32
+) -> np.uint64:
+    """Select the triangles whose bounding box contains samples and that face the camera; return their number.
 
-    That is where the determinant has the sign of `facing`; 0 takes both. Returns how many. Most triangles of a small
-    thing are left out here, and without branches: those would be mispredicted half of the time.
+    A triangle faces the camera where its determinant has the sign of `facing`; with 0, all do. Most triangles of small
+    meshes are rejected here, without branches: those would be mispredicted half of the time.
     """
     count = np.uint64(0)
     for triangle in range(np.uint64(first), np.uint64(last)):
@@ -184,14 +196,14 @@ def _pick(triangles: I32, first: int, last: int, facing: float, vertices: F64, c
             cells[np.uint64(triangles[triangle, 2])],
         )
         differing = np.uint32((a ^ b) | (a ^ c))
-        picked[count] = triangle
+        selected[count] = triangle
         count += np.uint64(((differing & np.uint32(0xFFFF)) != 0) & ((differing >> np.uint32(16)) != 0))
     if facing == 0.0:
         return count
     sign = 1.0 if facing > 0.0 else -1.0
     facing_count = np.uint64(0)
     for k in range(count):
-        triangle = np.uint64(picked[k])
+        triangle = np.uint64(selected[k])
         a = np.uint64(triangles[triangle, 0])
         b = np.uint64(triangles[triangle, 1])
         c = np.uint64(triangles[triangle, 2])
@@ -199,16 +211,16 @@ def _pick(triangles: I32, first: int, last: int, facing: float, vertices: F64, c
         bx, by, bw = vertices[0, b], vertices[1, b], vertices[2, b]
         cx, cy, cw = vertices[0, c], vertices[1, c], vertices[2, c]
         det = ax * (by * cw - bw * cy) + ay * (bw * cx - bx * cw) + aw * (bx * cy - by * cx)
-        picked[facing_count] = triangle
+        selected[facing_count] = triangle
         facing_count += np.uint64(det * sign > 0.0)
     return facing_count
 
 
-@called
-def _enter_mesh(
+@device_function
+def _rasterise_triangles(
     triangles: I32,
-    picked_count: np.uint64,
-    picked: I32,
+    selected_count: np.uint64,
+    selected: I32,
     row: int,
     width: int,
     height: int,
@@ -219,16 +231,16 @@ def _enter_mesh(
     count: int,
     vertices: F64,
     polygon: F64,
-    touched: I64,
-    whole: I32,
-    real: F64,
+    drawn_rows: I64,
+    record_ints: I32,
+    record_floats: F64,
     nearness: F32,
     owner: I32,
 ) -> int:
-    """Set up and enter the picked triangles of an instance; returns the new record count."""
-    top, bottom = np.float64(touched[0]), np.float64(touched[1])
-    for k in range(picked_count):
-        triangle = np.uint64(picked[k])
+    """Set up and rasterise the selected triangles of an instance; return the new number of records."""
+    top, bottom = np.float64(drawn_rows[0]), np.float64(drawn_rows[1])
+    for k in range(selected_count):
+        triangle = np.uint64(selected[k])
         a = np.uint64(triangles[triangle, 0])
         b = np.uint64(triangles[triangle, 1])
         c = np.uint64(triangles[triangle, 2])
@@ -238,7 +250,7 @@ def _enter_mesh(
         # The three cross products are the columns of the inverse (times det) of the matrix with rows a, b, c.
         inv_ax, inv_ay, inv_aw = by * cw - bw * cy, bw * cx - bx * cw, bx * cy - by * cx
         det = ax * inv_ax + ay * inv_ay + aw * inv_aw
-        # Tests are phrased so that NaN fails them.
+        # Comparisons are written so that NaN fails them.
         if not (0.0 < abs(det) < np.inf):
             continue
         nearest, farthest = min(da, min(db, dc)), max(da, max(db, dc))
@@ -262,17 +274,17 @@ def _enter_mesh(
         inv_bx, inv_by, inv_bw = cy * aw - cw * ay, cw * ax - cx * aw, cx * ay - cy * ax
         inv_cx, inv_cy, inv_cw = ay * bw - aw * by, aw * bx - ax * bw, ax * by - ay * bx
         scale = 1.0 / det
-        real[count, INVERSE + 0], real[count, INVERSE + 1], real[count, INVERSE + 2] = (
+        record_floats[count, INVERSE + 0], record_floats[count, INVERSE + 1], record_floats[count, INVERSE + 2] = (
             inv_ax * scale,
             inv_ay * scale,
             inv_aw * scale,
         )
-        real[count, INVERSE + 3], real[count, INVERSE + 4], real[count, INVERSE + 5] = (
+        record_floats[count, INVERSE + 3], record_floats[count, INVERSE + 4], record_floats[count, INVERSE + 5] = (
             inv_bx * scale,
             inv_by * scale,
             inv_bw * scale,
         )
-        real[count, INVERSE + 6], real[count, INVERSE + 7], real[count, INVERSE + 8] = (
+        record_floats[count, INVERSE + 6], record_floats[count, INVERSE + 7], record_floats[count, INVERSE + 8] = (
             inv_cx * scale,
             inv_cy * scale,
             inv_cw * scale,
@@ -285,11 +297,11 @@ def _enter_mesh(
         key = (inv_aw * ka + inv_bw * kb + inv_cw * kc) * scale
         if not abs(key_x) + abs(key_y) + abs(key) < np.inf:
             continue
-        real[count, KEY], real[count, KEY + 1], real[count, KEY + 2] = key_x, key_y, key
-        whole[count, ROW] = row
-        whole[count, TRIANGLE] = triangle
-        whole[count, TURNED] = det > 0.0  # seen from behind or mirrored, but not both
-        whole[count, READY] = 0
+        record_floats[count, KEY], record_floats[count, KEY + 1], record_floats[count, KEY + 2] = key_x, key_y, key
+        record_ints[count, ROW] = row
+        record_ints[count, TRIANGLE] = triangle
+        record_ints[count, NORMAL_FLIPPED] = det > 0.0  # seen from behind or mirrored, but not both
+        record_ints[count, PREPARED] = 0
         for piece in range(corners - 2):
             if piece == 1:
                 x1, y1, x2, y2 = x2, y2, polygon[3, 0], polygon[3, 1]
@@ -317,6 +329,6 @@ def _enter_mesh(
                     owner,
                 )
         count += np.uint64(1)
-    touched[0] = np.int64(max(np.floor(top), 0.0))
-    touched[1] = np.int64(min(np.ceil(bottom), np.float64(height)))
+    drawn_rows[0] = np.int64(max(np.floor(top), 0.0))
+    drawn_rows[1] = np.int64(min(np.ceil(bottom), np.float64(height)))
     return count

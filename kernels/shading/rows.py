@@ -1,16 +1,16 @@
-"""The colours of a row, run by run.
+"""Shading of a row of pixels, run by run.
 
-A run is a stretch of one row that belongs to one triangle, so everything that is the same for the triangle is found out
-once, when its first pixel is shaded, and what is left is done in blocks of eight pixels. Positions are unsigned: a
-signed one might be negative, which numba would check at every pixel.
+A run is a stretch of one row that belongs to one triangle. What is the same for the triangle is computed once, when its
+first pixel is shaded; the rest is done for eight pixels at a time. Indices are unsigned: for signed ones numba would
+check at every access whether they are negative.
 """
 
 import numpy as np
 
 from worldloom.kernels.compiling import inlined
-from worldloom.kernels.raster.backdrop import Backdrops, show_behind
+from worldloom.kernels.raster.backdrop import Backdrops, copy_backdrop_colors
 from worldloom.kernels.raster.scratch import (
-    READY,
+    PREPARED,
     SAMPLE,
     SKY_FIRST,
     SPARE,
@@ -23,11 +23,8 @@ from worldloom.kernels.raster.scratch import (
 )
 from worldloom.kernels.shading.runs import finish_run, shade_run, shade_sky
 from worldloom.kernels.shading.sky import shade_sky_box
-from worldloom.kernels.shading.surface import get_ready
+from worldloom.kernels.shading.surface import prepare_triangle
 from worldloom.kernels.tables import NO_TEXTURE, U32, AssetTable, InstanceTable, ViewTable
-
-NOWHERE = -1
-"""Where a row's backdrop begins if there is none."""
 
 
 @inlined
@@ -39,17 +36,23 @@ def shade_row(
     y: int,
     scratch: Scratch,
     backdrops: Backdrops,
-    behind: int,
+    backdrop_start: int,
 ) -> None:
-    """The finished colours of a row, into the first row of `scratch.colors`.
+    """Write the finished colours of a row into the first row of `scratch.colors`.
 
-    Where nothing is there is the sky, or the backdrop whose row begins at `behind`.
+    The background is the sky, or the backdrop row that begins at `backdrop_start` unless that is NO_BACKDROP.
     """
-    owner, runs, whole, colors, look = scratch.owner, scratch.runs, scratch.whole, scratch.colors, scratch.look
+    owner, runs, record_ints, colors, constants = (
+        scratch.owner,
+        scratch.runs,
+        scratch.record_ints,
+        scratch.colors,
+        scratch.constants,
+    )
     width = np.uint64(views.width[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
-    box_sky = look[SKY_FIRST] != NO_TEXTURE
+    box_sky = constants[SKY_FIRST] != NO_TEXTURE
     first_row = first_pixel(owner, 0, y, width)
     for sample in range(samples):
         target = np.uint64(0) if sample == 0 else SPARE
@@ -60,14 +63,14 @@ def shade_row(
             count = find_other_runs(owner, row, first_row, width, runs)
             for x in range(width):
                 colors[sample * SAMPLE + x] = colors[x]
-        textured_from = textured_to = np.uint64(0)  # what is textured and not finished yet
+        textured_from = textured_to = np.uint64(0)  # the textured pixels that are not finished yet
         for run in range(count):
             x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
-            number = np.uint64(owner[row + x_from])
-            if sample > 0 and number == np.uint64(owner[first_row + x_from]):
-                continue  # is there already
-            if number != 0 and whole[number, READY] == 0:
-                get_ready(
+            record = np.uint64(owner[row + x_from])
+            if sample > 0 and record == np.uint64(owner[first_row + x_from]):
+                continue  # the same as in the first sample
+            if record != 0 and record_ints[record, PREPARED] == 0:
+                prepare_triangle(
                     assets.triangles,
                     assets.triangle_is_flat,
                     assets.normals,
@@ -79,24 +82,31 @@ def shade_row(
                     instances.shine,
                     assets.texture_size,
                     len(assets.mip_first_texel) - 1,
-                    number,
+                    record,
                     orthographic,
-                    whole,
-                    scratch.real,
-                    look,
+                    record_ints,
+                    scratch.record_floats,
+                    constants,
                 )
-            is_sky = number == 0 and behind < 0
-            textured = (number != 0 and whole[number, TEXTURE] != NO_TEXTURE) or (is_sky and box_sky)
+            is_sky = record == 0 and backdrop_start < 0
+            textured = (record != 0 and record_ints[record, TEXTURE] != NO_TEXTURE) or (is_sky and box_sky)
             if textured_to != 0 and not textured:
                 finish_run(
-                    assets.texel_rows, textured_from, textured_to, target, look, scratch.rows, scratch.texels, colors
+                    assets.texel_rows,
+                    textured_from,
+                    textured_to,
+                    target,
+                    constants,
+                    scratch.rows,
+                    scratch.texels,
+                    colors,
                 )
                 textured_to = np.uint64(0)
-            # To whole blocks: what is too much is overwritten by the next run, or lies in the padding.
+            # Whole vectors: the excess is overwritten by the next run, or lies in the padding.
             x_end = x_from + padded(x_to - x_from)
-            if number == 0 and behind >= 0:
-                show_behind(backdrops, np.uint64(behind), x_from, x_end, colors)
-            elif number == 0 and box_sky:
+            if record == 0 and backdrop_start >= 0:
+                copy_backdrop_colors(backdrops, np.uint64(backdrop_start), x_from, x_end, colors)
+            elif record == 0 and box_sky:
                 shade_sky_box(
                     np.int32(assets.texel_rows.shape[1]),
                     np.int32(assets.texture_size),
@@ -104,11 +114,11 @@ def shade_row(
                     x_from,
                     x_end,
                     orthographic,
-                    look,
+                    constants,
                     scratch.rows,
                     scratch.texels,
                 )
-            elif number == 0:
+            elif record == 0:
                 shade_sky(
                     views.camera,
                     view,
@@ -120,7 +130,7 @@ def shade_row(
                     views.half_height[view],
                     orthographic,
                     target,
-                    look,
+                    constants,
                     colors,
                 )
             else:
@@ -128,16 +138,16 @@ def shade_row(
                     np.int32(assets.texel_rows.shape[1]),
                     np.int32(assets.texture_size),
                     len(assets.mip_first_texel) - 1,
-                    number,
+                    record,
                     y,
                     x_from,
                     x_end,
                     orthographic,
                     views.far[view],
                     target,
-                    whole,
-                    scratch.real,
-                    look,
+                    record_ints,
+                    scratch.record_floats,
+                    constants,
                     scratch.rows,
                     scratch.texels,
                     colors,
@@ -147,13 +157,13 @@ def shade_row(
                 textured_to = x_to
             if sample > 0:
                 if textured:
-                    finish_run(assets.texel_rows, x_from, x_to, target, look, scratch.rows, scratch.texels, colors)
+                    finish_run(assets.texel_rows, x_from, x_to, target, constants, scratch.rows, scratch.texels, colors)
                     textured_to = np.uint64(0)
                 for x in range(x_from, x_to):
                     colors[sample * SAMPLE + x] = colors[SPARE + x]
         if textured_to != 0:
             finish_run(
-                assets.texel_rows, textured_from, textured_to, target, look, scratch.rows, scratch.texels, colors
+                assets.texel_rows, textured_from, textured_to, target, constants, scratch.rows, scratch.texels, colors
             )
     if samples == 4:
         _blend_samples(width, colors)
@@ -161,7 +171,7 @@ def shade_row(
 
 @inlined
 def _blend_samples(width: int, colors: U32) -> None:
-    """The mean of the four samples' colours, rounded."""
+    """Replace the first sample's colours by the rounded mean of all four."""
     two, three = np.uint64(2), np.uint64(3)
     outer, inner, half = np.uint32(0xFF00FF), np.uint32(0x00FF00), np.uint32(0x020002)
     for x in range(width):

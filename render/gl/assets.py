@@ -1,27 +1,26 @@
-"""The asset library on the card: vertices, triangles and textures, uploaded once and again when something is added."""
+"""The asset table on the graphics card: vertices, triangles and textures, uploaded again when something is added."""
 
 import numpy as np
 
-from worldloom.kernels.gl.records import INSTANCE_FLOATS
+from worldloom.kernels.gl.packing import INSTANCE_FLOATS
 from worldloom.kernels.tables import AssetTable
 from worldloom.render.gl import raw
-from worldloom.render.gl.buffers import upload
 from worldloom.render.gl.raw import RawGL
 
 _VERTEX_FLOATS = 8
 _RECORDS = 1
-"""The vertex array's binding for what changes with each instance; binding 0 is the vertices."""
+"""Binding of the vertex array for instance records; binding 0 is the vertices."""
 
 
-class GpuLibrary:
-    """One asset table as buffers and textures, and the vertex array that draws from them."""
+class GpuAssets:
+    """An asset table as buffers and textures, and the vertex array that draws from them."""
 
     def __init__(self, gl: RawGL, table: AssetTable) -> None:
         self.table = table
         self._gl = gl
         self.vertex_array = gl.create("VertexArrays")
         vertices = np.concatenate([table.positions, table.normals, table.uvs], axis=1, dtype=np.float32)
-        self._buffers = [upload(gl, vertices), upload(gl, table.triangles.astype(np.uint32))]
+        self._buffers = [_upload(gl, vertices), _upload(gl, table.triangles.astype(np.uint32))]
         gl.VertexArrayVertexBuffer(self.vertex_array, 0, self._buffers[0], 0, 4 * _VERTEX_FLOATS)
         gl.VertexArrayElementBuffer(self.vertex_array, self._buffers[1])
         location = 0
@@ -35,13 +34,13 @@ class GpuLibrary:
         self.texture = self._upload_textures()
 
     def use(self, records: int) -> None:
-        """Draw from this library, with the instance records of that buffer."""
+        """Bind these assets, with the instance records of that buffer."""
         self._gl.BindVertexArray(self.vertex_array)
         self._gl.VertexArrayVertexBuffer(self.vertex_array, _RECORDS, records, 0, 4 * INSTANCE_FLOATS)
         self._gl.BindTextureUnit(0, self.texture)
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._gl.delete("VertexArrays", self.vertex_array)
         self._gl.delete("Buffers", *self._buffers)
         self._gl.delete("Textures", self.texture)
@@ -57,7 +56,8 @@ class GpuLibrary:
         most = gl.integer(raw.MAX_ARRAY_TEXTURE_LAYERS)
         if count > most or size > gl.integer(raw.MAX_TEXTURE_SIZE):
             raise RuntimeError(
-                f"{count} textures of {size} x {size}: this graphics device takes at most {most} of them"
+                f"{count} textures of {size} x {size}: expected at most {most} on this graphics device, of at most "
+                f"{gl.integer(raw.MAX_TEXTURE_SIZE)} pixels"
             )
         name = gl.create("Textures", raw.ARRAY_TEXTURE)
         gl.TextureStorage3D(name, levels, raw.RGBA8, size, size, max(count, 1))
@@ -77,3 +77,12 @@ class GpuLibrary:
             gl.TextureParameteri(name, parameter, value)
         gl.check(f"uploading {count} textures of {size} x {size}")
         return name
+
+
+def _upload(gl: RawGL, array: np.ndarray) -> int:
+    """Return a new immutable buffer with a copy of the array."""
+    name = gl.create("Buffers")
+    data = np.ascontiguousarray(array)
+    gl.NamedBufferStorage(name, max(data.nbytes, 4), data.ctypes.data if data.nbytes else None, 0)
+    gl.check(f"uploading {data.nbytes} bytes")
+    return name

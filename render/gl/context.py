@@ -1,9 +1,8 @@
-"""The one place where an OpenGL context is made, and where it is checked that its owner is the one who uses it.
+"""The OpenGL context: its creation, the check of the thread that uses it, and its shader programs.
 
-A context can be current on one thread only, and moderngl does not say so when another thread calls: it crashes or draws
-nothing. So the thread that makes a context is remembered, and every entry compares.
-
-Shaders: files of `render/shaders`, with `#include "name"` replaced by that file.
+A context can be current on one thread only, and moderngl does not report calls from another: it crashes or draws
+nothing. So the thread that creates a context is remembered, and `enter` compares. Shaders are the files of
+`render/shaders`, with `#include "name"` replaced by that file.
 """
 
 import re
@@ -18,11 +17,11 @@ from worldloom.render.gl.raw import RawGL
 
 REQUIRED_VERSION = 450
 LAYERS_FROM_VERTICES = "GL_ARB_shader_viewport_layer_array"
-"""Lets a vertex shader choose the layer; without it, drawing into layers needs a slow geometry shader."""
+"""Extension that lets a vertex shader choose the layer; without it, layers need a slow geometry shader."""
 
 
 class RendererUnavailableError(RuntimeError):
-    """There is no such renderer on this machine; the text says what is missing and what installs it."""
+    """A renderer that does not work on this machine; the text says what is missing and what installs it."""
 
 
 class GLContext:
@@ -37,7 +36,7 @@ class GLContext:
         try:
             self.moderngl = moderngl.create_context(require=REQUIRED_VERSION, standalone=True, **settings)
         except Exception as error:  # moderngl raises bare exceptions
-            raise RendererUnavailableError(_why_no_context(device, error)) from error
+            raise RendererUnavailableError(_explain_failure(device, error)) from error
         if LAYERS_FROM_VERTICES not in self.moderngl.extensions:
             name = self.device
             self.moderngl.release()
@@ -49,47 +48,47 @@ class GLContext:
 
     @property
     def device(self) -> str:
-        """What draws, as its driver names it."""
+        """Name of the device, as its driver reports it."""
         info = self.moderngl.info
         return f"{info['GL_RENDERER']}, OpenGL {info['GL_VERSION']}"
 
     def enter(self) -> None:
-        """Make sure that the caller may use this context, and that OpenGL calls go to it."""
+        """Check that the calling thread may use this context, and make it current."""
         caller = threading.current_thread()
         if caller is not self._owner:
             raise RuntimeError(
-                f"a GL renderer was made on thread {self._owner.name!r} and used on {caller.name!r}: "
-                "make it on the thread that uses it"
+                f"a GL renderer was created on thread {self._owner.name!r} and used on {caller.name!r}: "
+                "expected the same thread"
             )
         if self.closed:
-            raise RuntimeError("this GL renderer is closed: make another one")
-        # Someone else on this thread may have made another context current; this costs about a microsecond if not.
+            raise RuntimeError("this GL renderer is closed: create another one")
+        # Other code on this thread may have made another context current; this costs about 1 µs if not.
         self.moderngl.mglo._context.__enter__()
 
     def close(self) -> None:
-        """Give the context back."""
+        """Release the context."""
         self.closed = True
         self.moderngl.release()
 
 
-def _why_no_context(device: int | None, error: Exception) -> str:
+def _explain_failure(device: int | None, error: Exception) -> str:
     which = "an OpenGL context" if device is None else f"an OpenGL context on device {device}"
     return (
-        f"cannot make {which}: {error}. {explain_missing()} Or take the cpu renderer (--renderer cpu): it needs none "
+        f"cannot create {which}: {error}. {explain_missing()} Or use the cpu renderer (--renderer cpu): it needs none "
         "of that."
     )
 
 
-FOLDER = Path(__file__).parent.parent / "shaders"
+_FOLDER = Path(__file__).parent.parent / "shaders"
 _INCLUDE = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
 def source(name: str) -> str:
-    """The text of a shader with everything it includes."""
-    text = (FOLDER / name).read_text(encoding="utf-8")
+    """Return the source of a shader with all files that it includes."""
+    text = (_FOLDER / name).read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda match: source(match[1]), text)
 
 
 def compile_program(context: moderngl.Context, vertex: str, fragment: str) -> moderngl.Program:
-    """A program from two shader files."""
+    """Return a program compiled from two shader files."""
     return context.program(vertex_shader=source(vertex), fragment_shader=source(fragment))

@@ -1,7 +1,7 @@
-"""The OpenGL calls we make ourselves, typed; moderngl makes the context and compiles programs.
+"""Typed OpenGL functions through ctypes; moderngl creates the context and compiles programs.
 
-moderngl holds the GIL in every call and has no layered targets. A call through ctypes lets other Python threads run,
-which matters where a call takes long: drawing on a software driver, reading back, waiting.
+moderngl holds the GIL in every call and has no layered targets. A call through ctypes releases it, which matters for
+calls that take long: drawing on a software driver, reading back, waiting.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ _INT, _UINT, _SIZE, _POINTER = ctypes.c_int, ctypes.c_uint, ctypes.c_ssize_t, ct
 _FLOAT_P, _INT_P, _UINT_P = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(_INT), ctypes.POINTER(_UINT)
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    # name: what it returns, then what it takes
+    # name: result type, then argument types
     "glGetError": (_UINT,),
     "glGetIntegerv": (None, _UINT, _INT_P),
     "glEnable": (None, _UINT),
@@ -105,26 +105,26 @@ class RawGL:
             raise RuntimeError(f"the OpenGL driver lacks {', '.join(missing)}: expected OpenGL 4.5")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        raise AttributeError(f"gl{name} is not among the calls in {__name__}")
+        raise AttributeError(f"gl{name} has no signature in {__name__}: expected one of _SIGNATURES")
 
     def integer(self, name: int) -> int:
-        """A number the driver tells."""
+        """Return an integer parameter of the context."""
         value = _INT()
         self.GetIntegerv(name, ctypes.byref(value))
         return value.value
 
     def create(self, what: str, *arguments: int) -> int:
-        """A new name of `Buffers`, `Textures`, `VertexArrays` or `Framebuffers`."""
+        """Create an object (`Buffers`, `Textures`, `VertexArrays` or `Framebuffers`); return its name."""
         name = _UINT()
         getattr(self, f"Create{what}")(*arguments, 1, ctypes.byref(name))
         return name.value
 
     def delete(self, what: str, *names: int) -> None:
-        """Give names back."""
+        """Delete objects."""
         getattr(self, f"Delete{what}")(len(names), (_UINT * len(names))(*names))
 
     def check(self, doing: str) -> None:
-        """Raise if something went wrong since the last check."""
+        """Raise if OpenGL has reported an error since the last check."""
         code = self.GetError()
         if code == 0x505:
             raise MemoryError(f"the graphics device ran out of memory while {doing}")

@@ -1,6 +1,6 @@
-"""Draws views on a graphics card.
+"""The OpenGL renderer.
 
-A draw is cut into pages; each is prepared, issued and asked back, and while the card works on it the one before is
+A draw is split into pages. Each is packed, issued and read back; while the card works on one, the previous one is
 unpacked into the arena.
 """
 
@@ -13,12 +13,11 @@ from worldloom.kernels.tables import I32, I64, U8, ViewTable
 from worldloom.render.check import check_draw
 from worldloom.render.devices import is_software
 from worldloom.render.gl import raw
-from worldloom.render.gl.assets import GpuLibrary
+from worldloom.render.gl.assets import GpuAssets
 from worldloom.render.gl.context import GLContext, compile_program
-from worldloom.render.gl.prepare import PageBuffers, Preparer, Tables
-from worldloom.render.gl.readback import Readback
-from worldloom.render.gl.targets import Page, Target, TargetCache, plan_pages
-from worldloom.render.renderer import Mark, compile_kernels, unmarked
+from worldloom.render.gl.pages import Page, PageBuffers, PagePacker, Readback, Tables, plan_pages
+from worldloom.render.gl.targets import Target, TargetCache
+from worldloom.render.renderer import EndStage, compile_kernels, ignore_stage
 from worldloom.render.scene import Scene
 
 _PAGES_IN_FLIGHT = 2
@@ -26,7 +25,7 @@ _FAR = (ctypes.c_float * 1)(0.0)
 
 
 class GLRenderer:
-    """The renderer for graphics cards. The thread that makes it is the only one that may use it."""
+    """The renderer for graphics cards. Only the thread that creates it may use it."""
 
     name = "gl"
 
@@ -47,12 +46,12 @@ class GLRenderer:
         self._geometry, self._lamplit, self._sky, self._sky_box, self._resolve = (program.glo for program in programs)
         self._empty_vertex_array = gl.create("VertexArrays")
         self._targets = TargetCache(gl)
-        self._library: GpuLibrary | None = None
-        self._preparer = Preparer()
-        on_processor = is_software(self._context.device)
-        self._flights = [(PageBuffers(gl), Readback(gl, on_processor)) for _ in range(_PAGES_IN_FLIGHT)]
-        # Depth runs from 1 (near) to 0 (far). Shaders turn pictures upside down, which turns triangles around; letting
-        # the clip origin do it would also give edges through pixel centres to the wrong side.
+        self._assets: GpuAssets | None = None
+        self._packer = PagePacker()
+        software = is_software(self._context.device)
+        self._flights = [(PageBuffers(gl), Readback(gl, software)) for _ in range(_PAGES_IN_FLIGHT)]
+        # Depth is 1 at the near plane and 0 at the far plane. Shaders flip frames vertically, which reverses winding;
+        # an upper left clip origin would do the same, but assign edges through pixel centres to the wrong side.
         gl.ClipControl(raw.LOWER_LEFT, raw.ZERO_TO_ONE)
         gl.FrontFace(raw.CLOCKWISE)
         gl.Disable(raw.DITHER)
@@ -62,29 +61,29 @@ class GLRenderer:
 
     @property
     def device(self) -> str:
-        """What draws, as its driver names it."""
+        """Name of the device, as its driver reports it."""
         return self._context.device
 
-    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, mark: Mark = unmarked) -> None:
-        """Paint every output that the views ask for into the arena, each at its offset."""
+    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, end_stage: EndStage = ignore_stage) -> None:
+        """Write every requested output of every view to its offset in the arena."""
         self._context.enter()
         check_draw(scene, views, arena, offsets)
         if not views.outputs.any():
             return
-        tables = Tables(self._upload_library(scene).table, scene.instances, scene.lanes, views)
+        tables = Tables(self._upload_assets(scene).table, scene.instances, scene.lanes, views)
         try:
             turn = 0
             for page in plan_pages(views, scene.lanes, self._targets.layers_per_page):
                 buffers, readback = self._flights[turn]
-                readback.finish(views, offsets, arena, mark)
+                readback.finish(views, offsets, arena, end_stage)
                 target = self._targets.get(page.group, page.views.size)
-                segments = self._preparer.fill(tables, page.views, buffers)
-                mark("cull")
+                segments = self._packer.pack(tables, page.views, buffers)
+                end_stage("cull")
                 self._issue(page, target, buffers, segments)
-                readback.start(page, target, mark)
+                readback.start(page, target, end_stage)
                 turn = (turn + 1) % _PAGES_IN_FLIGHT
             for step in range(_PAGES_IN_FLIGHT):
-                self._flights[(turn + step) % _PAGES_IN_FLIGHT][1].finish(views, offsets, arena, mark)
+                self._flights[(turn + step) % _PAGES_IN_FLIGHT][1].finish(views, offsets, arena, end_stage)
             self._gl.check("drawing")
         except BaseException:
             for _, readback in self._flights:
@@ -92,15 +91,15 @@ class GLRenderer:
             raise
 
     def close(self) -> None:
-        """Give everything back. Closing twice does nothing."""
+        """Release all resources. Closing twice does nothing."""
         if self._context.closed:
             return
         self._context.enter()
         for buffers, readback in self._flights:
             readback.release()
             buffers.release()
-        if self._library is not None:
-            self._library.release()
+        if self._assets is not None:
+            self._assets.release()
         self._targets.release()
         self._context.close()
 
@@ -112,17 +111,17 @@ class GLRenderer:
     ) -> None:
         self.close()
 
-    def _upload_library(self, scene: Scene) -> GpuLibrary:
+    def _upload_assets(self, scene: Scene) -> GpuAssets:
         table = scene.assets.table
-        if self._library is None or self._library.table is not table:
-            if self._library is not None:
-                self._library.release()
-                self._library = None
-            self._library = GpuLibrary(self._gl, table)
-        return self._library
+        if self._assets is None or self._assets.table is not table:
+            if self._assets is not None:
+                self._assets.release()
+                self._assets = None
+            self._assets = GpuAssets(self._gl, table)
+        return self._assets
 
     def _issue(self, page: Page, target: Target, buffers: PageBuffers, segments: I32) -> None:
-        """Queue everything that paints a page: its rows, the sky behind them, and the mean of the samples."""
+        """Issue the commands that draw a page: its rows, the sky behind them, and the mean of the samples."""
         gl = self._gl
         gl.BindFramebuffer(raw.FRAMEBUFFER, target.draw_framebuffer)
         gl.Viewport(0, 0, page.group.width, page.group.height)
@@ -138,8 +137,8 @@ class GLRenderer:
 
     def _draw_rows(self, program: int, buffers: PageBuffers, segments: I32) -> None:
         gl = self._gl
-        assert self._library is not None
-        self._library.use(buffers.records.name)
+        assert self._assets is not None
+        self._assets.use(buffers.records.name)
         gl.UseProgram(program)
         gl.DepthFunc(raw.GREATER)
         gl.BindBuffer(raw.DRAW_INDIRECT_BUFFER, buffers.commands.name)
@@ -153,7 +152,7 @@ class GLRenderer:
             gl.MultiDrawElementsIndirect(raw.TRIANGLES, raw.UNSIGNED_INT, start, count, 0)
 
     def _draw_sky(self, program: int, layers: int) -> None:
-        """Only where depth is still that of the far plane."""
+        """Draw the sky where depth is still that of the far plane."""
         gl = self._gl
         gl.Disable(raw.CULL_FACE)
         gl.DepthFunc(raw.GEQUAL)

@@ -5,7 +5,7 @@
 layout(location = 0) in vec3 position;
 layout(location = 1) in vec3 normal;
 layout(location = 2) in vec2 uv;
-// One visible row, the same for all its vertices: kernels/gl/records.py writes these records.
+// One visible row, the same for all its vertices: kernels/gl/packing.py writes these records.
 layout(location = 3) in vec4 to_clip_x;
 layout(location = 4) in vec4 to_clip_y;
 layout(location = 5) in vec4 to_depth;

@@ -1,4 +1,4 @@
-// The lamps of a page's layers, one after another: kernels/gl/records.py writes six vectors for each.
+// The lamps of a page's layers, one after another: kernels/gl/packing.py writes six vectors for each.
 layout(binding = 4) uniform samplerBuffer lamps;
 
 const int PLACE = 0;         // from the eye to the lamp where w is 1, else the way to the light, unit length

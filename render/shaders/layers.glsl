@@ -1,4 +1,4 @@
-// What a layer of the target needs to know of its view and its lane: kernels/gl/records.py writes ten vectors for each.
+// What a layer of the target needs to know of its view and its lane: kernels/gl/packing.py writes ten vectors for each.
 // They are read where vertices are, and handed on: a software driver reads a table for each pixel one float at a time.
 layout(binding = 3) uniform samplerBuffer layers;
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import output_bits
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import find_family
 
@@ -64,9 +64,9 @@ class ReferenceWorld:
         for column, value in (lighting or {}).items():
             getattr(self.pool.scene.lanes, column)[self.pool.scene_lane[self.lanes]] = value
         offsets, size_bytes = lay_out(views)
-        arena = make_arena(size_bytes)
+        arena = allocate_arena(size_bytes)
         self.renderer.draw(self.pool.scene, views, arena, offsets)
-        return np.stack([picture(arena, views, offsets, view, output) for view in range(len(self.lanes))])
+        return np.stack([get_frame(arena, views, offsets, view, output) for view in range(len(self.lanes))])
 
     def see(self, name: str, agent: int = 0, **drawing: Any) -> np.ndarray:
         """Return any observation, [lanes, *shape]."""

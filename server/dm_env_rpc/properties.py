@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.property_tree import Property
 from worldloom.server.engine.engine import Engine
@@ -120,7 +120,7 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield count("draws", "Calls of the renderer.", lambda: counters.draws)
     yield count("views", "Views drawn in these calls.", lambda: counters.views)
     yield Property("counters.mean_batch", "Mean number of steps in a tick.", "float64", lambda: counters.mean_batch)
-    for output in OUTPUTS:
+    for output in OUTPUT_NAMES:
         yield count(f"frames.{output}", f"Frames of {output} drawn.", partial(counters.frames.__getitem__, output))
     for stage in STAGES:
         yield Property(

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from worldloom.kernels.tables import OUTPUTS, ViewTable
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
+from worldloom.kernels.tables import ViewTable
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.server.logs import Log
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
@@ -43,7 +43,7 @@ def _warm_up_family(name: str, renderer: Renderer) -> None:
     scene = Scene(assets)
     for views in run_one_lane(find_family(name)({}, assets), scene):
         offsets, size_bytes = lay_out(views)
-        renderer.draw(scene, views, make_arena(size_bytes), offsets)
+        renderer.draw(scene, views, allocate_arena(size_bytes), offsets)
 
 
 def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
@@ -54,7 +54,7 @@ def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
     pool.step(lanes, actions)
     pool.step(lanes, actions)
     for camera in family.cameras:
-        yield pool.views(lanes, camera.name, width=8, height=8, outputs=output_bits(OUTPUTS))
+        yield pool.views(lanes, camera.name, width=8, height=8, outputs=output_bits(OUTPUT_NAMES))
 
 
 Result = TypeVar("Result")

@@ -18,10 +18,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUTS
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.errors import InvalidArgument, ResourceExhausted
-from worldloom.render.arena import MEMORY, place_of_bytes
+from worldloom.render.arena import PROCESS_MEMORY, address_of_bytes
 from worldloom.render.views import DEFAULT_SIZE
 from worldloom.server.config import Limits
 from worldloom.worlds.describe import EVERY_WORLD, every_world
@@ -204,9 +204,9 @@ class ReplyBuffers:
     def _allocate(self) -> ReplyBuffer:
         # A bytes object is immutable for its users. This one has none yet, so it can be written like any memory.
         data = bytes(self._size_bytes)
-        address = place_of_bytes(data)
+        address = address_of_bytes(data)
         for offset, piece in self._constants.items():
-            MEMORY[address + offset : address + offset + len(piece)] = np.frombuffer(piece, np.uint8)
+            PROCESS_MEMORY[address + offset : address + offset + len(piece)] = np.frombuffer(piece, np.uint8)
         return ReplyBuffer(data, address)
 
 
@@ -355,13 +355,6 @@ class ReplyLayoutCache:
 def _all_observations(family: Family, lanes: int | None, join: JoinSettings) -> list[ObservationSpec]:
     """Return all observations of a family's worlds, numbered from 1."""
     lead = () if lanes is None else (lanes,)
-    size = (join.height, join.width)
-    frames = {
-        "rgb": ("uint8", (*size, 3), 255),
-        "gray": ("uint8", size, 255),
-        "depth": ("float32", size, None),
-        "segmentation": ("uint8", size, len(family.labels) - 1),
-    }
     specs = [*every_world(family), *family.observations]
     found = [
         ObservationSpec(uid, spec.name, spec.dtype, (*lead, *spec.shape), spec.minimum, spec.maximum)
@@ -369,9 +362,10 @@ def _all_observations(family: Family, lanes: int | None, join: JoinSettings) -> 
     ]
     for camera in family.cameras:
         for number, output in enumerate(OUTPUTS):
-            dtype, shape, maximum = frames[output]
-            name = f"{camera.name}.{output}"
-            found.append(ObservationSpec(len(found) + 1, name, dtype, (*lead, *shape), 0, maximum, camera.name, number))
+            name = f"{camera.name}.{output.name}"
+            shape = (*lead, *output.frame_shape(join.height, join.width))
+            maximum = output.largest_value(len(family.labels))
+            found.append(ObservationSpec(len(found) + 1, name, output.dtype, shape, 0, maximum, camera.name, number))
     if join.shm:
         in_replies = [spec for spec in found if spec.camera is not None]
         for uid, spec in enumerate(in_replies, start=len(found) + 1):

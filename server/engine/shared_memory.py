@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from worldloom.render.arena import place_of
+from worldloom.render.arena import address_of
 
 RING_SIZE = 4
 """Steps whose frames are kept at a time: the latest, and those that the client may still read."""
@@ -47,7 +47,7 @@ class Segment:
             raise
         self._memory[: len(self.token)] = self.token.encode()
         self._array = np.frombuffer(self._memory, np.uint8)
-        self._address = place_of(self._array)
+        self._address = address_of(self._array)
         self._ring_index = -1
 
     @property

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from worldloom.kernels.tables import I64, OUTPUTS, ViewTable
+from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES
+from worldloom.kernels.tables import I64, ViewTable
 from worldloom.kernels.wire import write_rows, write_varints
 from worldloom.protos.errors import Internal
-from worldloom.render.arena import MEMORY
-from worldloom.render.renderer import Mark, Renderer
+from worldloom.render.arena import PROCESS_MEMORY
+from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.observations import ObservationField, ObservationRequest, ObservationSpec
 from worldloom.server.engine.shared_memory import Segment
@@ -201,7 +202,7 @@ def _add_views(group: StepGroup) -> None:
 def _frame_offsets(group: StepGroup, camera: str) -> I64:
     """Return the addresses of a camera's frames, [views, outputs]: in each reply those of its lanes in order."""
     lanes_each = len(group.lanes) // len(group.steps)
-    offsets = np.full((len(group.steps), lanes_each, len(OUTPUTS)), -1, np.int64)
+    offsets = np.full((len(group.steps), lanes_each, OUTPUT_COUNT), -1, np.int64)
     fields = zip(group.request.observations, group.request.layout.fields, strict=True)
     # A frame that is asked for in the reply and in shared memory is drawn into the latter; see _copy_if_shared.
     for spec, in_reply in sorted(fields, key=lambda pair: pair[0].shared_frame is not None):
@@ -213,7 +214,7 @@ def _frame_offsets(group: StepGroup, camera: str) -> I64:
                 size_bytes = group.steps[0].agent.specs.shared_bytes[spec.shared_frame]
             lane_bytes = size_bytes // lanes_each
             offsets[:, :, spec.output] = starts[:, None] + lane_bytes * np.arange(lanes_each)
-    return offsets.reshape(-1, len(OUTPUTS))
+    return offsets.reshape(-1, OUTPUT_COUNT)
 
 
 def _change_fields_of_view(views: ViewTable, camera: str, steps: list[Step]) -> None:
@@ -234,16 +235,18 @@ def _write_changed_lights(scene: Scene, worlds: set[World]) -> None:
             getattr(scene.lanes, column)[world.pool.scene_lane[world.lanes]] = value
 
 
-def draw(groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, mark: Mark) -> list[StepGroup]:
+def draw(
+    groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, end_stage: EndStage
+) -> list[StepGroup]:
     """Draw the frames that were asked for; return the groups that could be drawn. The steps of the others fail."""
     try:
-        _draw_together(groups, renderer, scene, counters, mark)
+        _draw_together(groups, renderer, scene, counters, end_stage)
     except Exception:
         log.error("drawing failed", groups=len(groups))
         drawn = []
         for group in groups:
             try:
-                _draw_together([group], renderer, scene, counters, mark)
+                _draw_together([group], renderer, scene, counters, end_stage)
                 drawn.append(group)
             except Exception as error:
                 _fail_steps(group.steps, f"frames of family {group.pool.family.name!r} cannot be drawn: {error}")
@@ -251,7 +254,9 @@ def draw(groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Co
     return groups
 
 
-def _draw_together(groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, mark: Mark) -> None:
+def _draw_together(
+    groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, end_stage: EndStage
+) -> None:
     tables = [views for group in groups for views in group.views]
     if not tables:
         return
@@ -259,10 +264,10 @@ def _draw_together(groups: list[StepGroup], renderer: Renderer, scene: Scene, co
     if len(tables) > 1:
         views = ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
         offsets = np.concatenate([each for group in groups for each in group.offsets])
-    renderer.draw(scene, views, MEMORY, offsets, mark)
+    renderer.draw(scene, views, PROCESS_MEMORY, offsets, end_stage)
     counters.draws += 1
     counters.views += len(views.lane)
-    for bit, output in enumerate(OUTPUTS):
+    for bit, output in enumerate(OUTPUT_NAMES):
         counters.frames[output] += int(np.count_nonzero(views.outputs & (1 << bit)))
 
 
@@ -272,7 +277,7 @@ def fill_replies(groups: list[StepGroup]) -> None:
         layout = group.request.layout
         if layout.state_offset is not None:
             states = np.array([[step.state] for step in group.steps], np.uint8)
-            write_rows(states, group.replies + layout.state_offset, MEMORY)
+            write_rows(states, group.replies + layout.state_offset, PROCESS_MEMORY)
         for spec, in_reply in zip(group.request.observations, layout.fields, strict=True):
             if spec.is_frame:
                 _copy_if_shared(group, spec, in_reply)
@@ -280,9 +285,9 @@ def fill_replies(groups: list[StepGroup]) -> None:
                 rows = _rows(group, spec)
                 starts = group.replies + in_reply.offset
                 if in_reply.as_varints:
-                    write_varints(rows.astype(np.int64), starts, MEMORY)
+                    write_varints(rows.astype(np.int64), starts, PROCESS_MEMORY)
                 else:
-                    write_rows(np.ascontiguousarray(rows).view(np.uint8), starts, MEMORY)
+                    write_rows(np.ascontiguousarray(rows).view(np.uint8), starts, PROCESS_MEMORY)
 
 
 def _rows(group: StepGroup, spec: ObservationSpec) -> np.ndarray:
@@ -322,7 +327,7 @@ def _copy_if_shared(group: StepGroup, spec: ObservationSpec, in_reply: Observati
     if any(other.shared_frame == spec.name for other in group.request.observations):
         for reply, shared in zip(group.replies, _shared_addresses(group, spec.name), strict=True):
             start = reply + in_reply.offset
-            MEMORY[start : start + spec.data_bytes] = MEMORY[shared : shared + spec.data_bytes]
+            PROCESS_MEMORY[start : start + spec.data_bytes] = PROCESS_MEMORY[shared : shared + spec.data_bytes]
 
 
 def _shared_addresses(group: StepGroup, frame: str) -> I64:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import NamedTuple
 
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES
 
 STAGES = ("wait", "decode", "simulate", "plan", "cull", "draw", "readback", "unpack", "fill", "send")
 """Stages of the engine's thread in the order of a tick. docs/profiling.md describes each. "plan" is write_scene."""
@@ -40,7 +40,7 @@ class Counters:
     """Calls of the renderer."""
     views: int = 0
     """Views drawn, each with all its outputs."""
-    frames: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTPUTS, 0))
+    frames: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTPUT_NAMES, 0))
     """Frames drawn, by output."""
 
     @property

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worldloom.kernels.raster.scratch import BLOCK
-from worldloom.kernels.tables import I64, MAX_LAMPS, OUTPUT_BYTES, U8, ViewTable
-from worldloom.kernels.views import is_sound, measure_views, place_frames
-from worldloom.render.arena import MEMORY, place_of
+from worldloom.kernels.outputs import PIXEL_BYTES
+from worldloom.kernels.simd import SIMD_WIDTH
+from worldloom.kernels.tables import I64, MAX_LAMPS, U8, ViewTable
+from worldloom.kernels.views import assign_offsets, is_valid_draw, measure_views
+from worldloom.render.arena import PROCESS_MEMORY, address_of
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.check import _find_fault, _is_sound
+from worldloom.render.check import _is_valid, _raise_first_error
 from worldloom.render.scene import Scene
 from worldloom.render.views import frame_bytes, look_at, make_views
 
@@ -72,7 +73,7 @@ def lay_out_by(views: ViewTable, order: str, rng: np.random.Generator, gap: int 
 
 def fault(scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> str:
     try:
-        _find_fault(scene, views, arena, offsets)
+        _raise_first_error(scene, views, arena, offsets)
     except ValueError as error:
         return str(error)
     return ""
@@ -82,7 +83,7 @@ def fault(scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> str:
 def test_frames_lie_output_after_output(seed: int, count: int, start: int) -> None:
     views = random_views(np.random.default_rng(seed), count)
     offsets = np.empty((count, 4), np.int64)
-    end = place_frames(views.width, views.height, views.outputs, start, offsets)
+    end = assign_offsets(views.width, views.height, views.outputs, start, offsets)
     sizes = frame_bytes(views)
     before = (np.cumsum(sizes.T.ravel()) - sizes.T.ravel()).reshape(4, count).T
     assert (offsets == np.where(sizes > 0, start + before, -1)).all()
@@ -92,8 +93,8 @@ def test_frames_lie_output_after_output(seed: int, count: int, start: int) -> No
 def test_frames_of_any_size_have_a_place() -> None:
     views = make_views([0, 0], width=[2**31 - 1, 8192], height=[2**31 - 1, 8192], outputs=4)
     offsets = np.empty((2, 4), np.int64)
-    end = place_frames(views.width, views.height, views.outputs, 0, offsets)
-    assert end == OUTPUT_BYTES[2] * ((2**31 - 1) ** 2 + 8192**2) - 2**64 * (end < 0)
+    end = assign_offsets(views.width, views.height, views.outputs, 0, offsets)
+    assert end == PIXEL_BYTES[2] * ((2**31 - 1) ** 2 + 8192**2) - 2**64 * (end < 0)
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 7))
@@ -111,7 +112,7 @@ def test_views_are_measured(seed: int, count: int) -> None:
         table.mesh_corner_count,
     )
     mesh = scene.instances.mesh[scene.rows(views.lane)] if count else np.zeros((0, ROWS), np.int32)
-    padded = -(-views.width.astype(np.int64) // BLOCK) * BLOCK
+    padded = -(-views.width.astype(np.int64) // SIMD_WIDTH) * SIMD_WIDTH
     assert measured == (
         np.where(mesh >= 0, table.mesh_corner_count[mesh], 0).max(initial=0),
         np.where(mesh >= 0, table.mesh_triangle_count[mesh], 0).sum(axis=1).max(initial=0),
@@ -146,7 +147,7 @@ def test_sound_is_what_nothing_is_wrong_with(seed: int, count: int, order: str, 
         if spoiled in ("width", "height", "outputs"):
             offsets, size_bytes = lay_out_by(views, order, rng)
             arena = np.zeros(min(max(0, size_bytes), 1 << 22), np.uint8)
-    assert _is_sound(scene, views, arena, offsets) == (not fault(scene, views, arena, offsets))
+    assert _is_valid(scene, views, arena, offsets) == (not fault(scene, views, arena, offsets))
 
 
 @settings(max_examples=30)
@@ -158,12 +159,12 @@ def test_slots_that_overlap_are_found_in_any_order(seed: int, count: int) -> Non
     offsets, size_bytes = lay_out_by(views, "any", rng, gap=int(rng.integers(0, 2)))
     offsets[offsets >= 0] += 1 << 40
     memory = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), ((1 << 40) + size_bytes,), (1,))  # never touched
-    assert _is_sound(scene, views, memory, offsets)
+    assert _is_valid(scene, views, memory, offsets)
     sizes = frame_bytes(views)
     asked = np.argwhere(sizes > 0)
     one, other = asked[rng.permutation(len(asked))[:2]]
     offsets[tuple(one)] = offsets[tuple(other)] + rng.integers(1 - sizes[tuple(one)], sizes[tuple(other)])
-    assert not _is_sound(scene, views, memory, offsets)
+    assert not _is_valid(scene, views, memory, offsets)
 
 
 @pytest.mark.parametrize("lane", range(LANES))
@@ -173,8 +174,8 @@ def test_rows_that_no_view_can_show_do_not_matter(lane: int) -> None:
     offsets, size_bytes = lay_out_by(views, "outputs", rng)
     arena = np.zeros(size_bytes, np.uint8)
     scene.instances.mesh[scene.rows(lane)[0, 1]] = 999
-    shown, last = lane in (1, 3), len(scene.assets.table.mesh_lighter) - 1
-    assert _is_sound(scene, views, arena, offsets) == (not shown)
+    shown, last = lane in (1, 3), len(scene.assets.table.mesh_coarser) - 1
+    assert _is_valid(scene, views, arena, offsets) == (not shown)
     expected = f"instance row {lane * ROWS + 1}: mesh is 999, expected -1 for none, or 0 to {last}" if shown else ""
     assert fault(scene, views, arena, offsets) == expected
 
@@ -194,7 +195,7 @@ def test_lanes_that_no_view_is_of_do_not_matter(lane: int, column: str, value: i
     arena = np.zeros(size_bytes, np.uint8)
     getattr(scene.lanes, column)[lane] = value
     shown = lane in (1, 3)
-    assert _is_sound(scene, views, arena, offsets) == (not shown)
+    assert _is_valid(scene, views, arena, offsets) == (not shown)
     assert fault(scene, views, arena, offsets) == (f"lane {lane}: {expected}" if shown else "")
 
 
@@ -203,8 +204,8 @@ def test_all_memory_is_an_arena_like_any_other() -> None:
     scene, views = make_scene(rng), random_views(rng, 3)
     offsets, size_bytes = lay_out_by(views, "any", rng)
     arena = np.zeros(size_bytes, np.uint8)
-    offsets[offsets >= 0] += place_of(arena)
-    assert _is_sound(scene, views, MEMORY, offsets)
+    offsets[offsets >= 0] += address_of(arena)
+    assert _is_valid(scene, views, PROCESS_MEMORY, offsets)
 
 
 def test_tables_that_kernels_were_not_made_for_are_left_to_the_words() -> None:
@@ -212,18 +213,18 @@ def test_tables_that_kernels_were_not_made_for_are_left_to_the_words() -> None:
     scene, views = make_scene(rng), random_views(rng, 3)
     offsets, size_bytes = lay_out_by(views, "outputs", rng)
     arena = np.zeros(size_bytes, np.uint8)
-    assert _is_sound(scene, views, arena, offsets)
-    compiled = len(is_sound.signatures)  # type: ignore[attr-defined]
+    assert _is_valid(scene, views, arena, offsets)
+    compiled = len(is_valid_draw.signatures)  # type: ignore[attr-defined]
     for column in ViewTable._fields:
         values = getattr(views, column)
         for other in (values.astype(np.float64), np.repeat(values, 2, axis=0)[::2], values[:2], values[..., None]):
             changed = views._replace(**{column: other})
-            assert not _is_sound(scene, changed, arena, offsets)
+            assert not _is_valid(scene, changed, arena, offsets)
             assert fault(scene, changed, arena, offsets)
     flat = views._replace(camera=views.camera.ravel()[:3])
-    assert not _is_sound(scene, flat, arena, offsets)
+    assert not _is_valid(scene, flat, arena, offsets)
     wrongs: list[Any] = [offsets.astype(np.int32), offsets[:2], np.asfortranarray(offsets)]
     for wrong in wrongs:
-        assert not _is_sound(scene, views, arena, wrong)
+        assert not _is_valid(scene, views, arena, wrong)
         assert fault(scene, views, arena, wrong)
-    assert len(is_sound.signatures) == compiled  # type: ignore[attr-defined]
+    assert len(is_valid_draw.signatures) == compiled  # type: ignore[attr-defined]

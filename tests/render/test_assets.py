@@ -131,9 +131,9 @@ def test_the_library_names_what_it_has() -> None:
 
 def test_a_mesh_can_be_put_in_anothers_place() -> None:
     library = AssetLibrary(1)
-    number = library.put_mesh("thing", meshes.box())
+    number = library.set_mesh("thing", meshes.box())
     before = library.table
-    assert library.put_mesh("thing", meshes.plane()) == number == library.mesh("thing")
+    assert library.set_mesh("thing", meshes.plane()) == number == library.mesh("thing")
     after = library.table
     assert before.mesh_triangle_count[number] == 12
     assert after.mesh_triangle_count[number] == 2

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 from tests.support.scene_assets import evening
 from tests.support.scene_builder import ALL_OUTPUTS, Lamp
-from worldloom.kernels.raster.backdrop import MAX_ROWS, SLOTS
+from worldloom.kernels.raster.backdrop import CACHE_ENTRIES, MAX_ROWS
 from worldloom.kernels.tables import (
-    HEAD,
+    DIRECTIONAL,
+    HEADLIGHT,
     LAMP_CONE,
     LAMP_DIFFUSE,
     LAMP_EXPONENT,
     LAMP_KIND,
     NO_MESH,
     SPOT,
-    SUN,
     ViewTable,
 )
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
@@ -32,7 +32,7 @@ STILL = 4
 LANES = 5
 LAMPS = (
     Lamp(SPOT, (0.5, -4, 2), (-0.1, 1, -0.5), "202020", "806040", "ffffff", (0.5, 0.1, 0.02), 60.0, 2.0),
-    Lamp(SUN, towards=(1, 2, -3), diffuse="405060", specular="ffffff"),
+    Lamp(DIRECTIONAL, towards=(1, 2, -3), diffuse="405060", specular="ffffff"),
 )
 TIMES_TO_KEEP = 3
 """A backdrop is missed, made, and found."""
@@ -84,7 +84,7 @@ def look(lanes: np.ndarray, **how: object) -> ViewTable:
 def draw(renderer: CPURenderer, scene: Scene, views: ViewTable) -> bytes:
     """All pictures."""
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
     return arena.tobytes()
 
@@ -196,7 +196,7 @@ LAMP_CHANGES = {
     "lane's lamp_count": set_to("lanes", "lamp_count", 1),
     "lane's last lamp": set_lamp(1, LAMP_DIFFUSE + 2, 0.6),
     **{
-        f"lane's lamps, number {number}": set_lamp(0, number, {LAMP_KIND: HEAD, LAMP_CONE: 0.98}.get(number, 0.8))
+        f"lane's lamps, number {number}": set_lamp(0, number, {LAMP_KIND: HEADLIGHT, LAMP_CONE: 0.98}.get(number, 0.8))
         for number in range(LAMP_EXPONENT + 1)
     },
     **{
@@ -259,11 +259,13 @@ def test_things_with_more_triangles_than_ever(alone: CPURenderer) -> None:
 
 def test_more_kinds_of_views_than_are_kept(alone: CPURenderer) -> None:
     scene, _ = stage()
-    kinds = [look(np.arange(LANES), camera=look_at((0.1 * number, -5, 1), (0, 0, 0))) for number in range(3 * SLOTS)]
+    kinds = [
+        look(np.arange(LANES), camera=look_at((0.1 * number, -5, 1), (0, 0, 0))) for number in range(3 * CACHE_ENTRIES)
+    ]
     expected = [draw_plainly(scene, views) for views in kinds]
     for _ in range(TIMES_TO_KEEP):
         assert [draw(alone, scene, views) for views in kinds] == expected
-    assert kept(alone) > SLOTS // 2
+    assert kept(alone) > CACHE_ENTRIES // 2
 
 
 def test_more_rows_than_a_backdrop_has(alone: CPURenderer) -> None:

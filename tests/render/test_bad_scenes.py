@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from tests.support.scene_builder import ALL_OUTPUTS, Look, Piece, assets, build, pose
-from worldloom.kernels.tables import DEPTH, I64, LAMP_NUMBERS, MAX_LAMPS, NO_TEXTURE, OUTPUTS, U8, ViewTable
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import DEPTH, OUTPUT_NAMES
+from worldloom.kernels.tables import I64, LAMP_SIZE, MAX_LAMPS, NO_TEXTURE, U8, ViewTable
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import frame_bytes, look_at, make_views
@@ -22,9 +23,9 @@ def draw(renderer: Renderer, scene: Scene, **view: Any) -> dict[str, np.ndarray]
     """All outputs of one view from the origin to the north."""
     views = make_views(0, **{"camera": NORTH, "width": 24, "height": 24, "outputs": ALL_OUTPUTS, **view})
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
-    return {output: picture(arena, views, offsets, 0, output) for output in OUTPUTS}
+    return {output: get_frame(arena, views, offsets, 0, output) for output in OUTPUT_NAMES}
 
 
 def is_empty(pictures: dict[str, np.ndarray], far: float = 100.0) -> bool:
@@ -39,7 +40,7 @@ def test_rows_that_are_not_finite_are_left_out(renderer: Renderer, number: float
     alone = draw(renderer, build((Look(), [BOX])))
     beside = draw(renderer, build((Look(), [broken, BOX, broken])))
     assert is_empty(draw(renderer, build((Look(), [broken]))))
-    for output in OUTPUTS:
+    for output in OUTPUT_NAMES:
         assert np.array_equal(beside[output], alone[output])
 
 
@@ -174,7 +175,7 @@ def scenes(draw_from: st.DrawFn) -> Scene:
         scene.lanes.lamp_count[lane] = draw_from(st.sampled_from([0, 1, MAX_LAMPS]))
         if scene.lanes.lamp_count[lane]:
             rng = np.random.default_rng(draw_from(st.integers(0, 2**32)))
-            scene.lanes.lamps[lane] = odd(rng, MAX_LAMPS, LAMP_NUMBERS)
+            scene.lanes.lamps[lane] = odd(rng, MAX_LAMPS, LAMP_SIZE)
             scene.instances.shine[scene.rows(lane)[0]] = odd(rng, scene.rows(lane).size, 3)
     return scene
 
@@ -236,7 +237,7 @@ def test_every_byte_of_the_slots_is_written_and_no_other(
 
 def picture_bytes(arena: U8, views: ViewTable, offsets: I64, view: int) -> bytes:
     """A depth picture's bytes, which may begin anywhere."""
-    column = OUTPUTS.index("depth")
+    column = OUTPUT_NAMES.index("depth")
     start = int(offsets[view, column])
     return arena[start : start + int(frame_bytes(views)[view, column])].tobytes()
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.support.scene_builder import Look, Piece, assets, build, pose
-from worldloom.kernels.tables import DEPTH, MAX_LAMPS, RGB, SEGMENTATION
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.kernels.outputs import DEPTH, RGB, SEGMENTATION
+from worldloom.kernels.tables import MAX_LAMPS
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.renderer import Renderer
 from worldloom.render.views import look_at, make_views
 
@@ -128,7 +129,7 @@ def test_a_mistake_is_refused_before_anything_is_painted(renderer: Renderer, mis
 def test_a_read_only_arena_is_refused(renderer: Renderer) -> None:
     views = make_views(0, camera=NORTH, width=4, height=4)
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     arena.flags.writeable = False
     with pytest.raises(ValueError, match="arena"):
         renderer.draw(build((Look(), [BOX])), views, arena, offsets)

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from worldloom.kernels.tables import SEGMENTATION, ViewTable
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.kernels.outputs import SEGMENTATION
+from worldloom.kernels.tables import ViewTable
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh
 from worldloom.render.renderer import Renderer
@@ -69,7 +70,7 @@ def test_triangles_of_a_fan_share_the_picture_exactly(
     scene.instances.label[rows] = 1
     views = views_from_above(lanes, perspective, samples)
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
     owners = arena.reshape(spokes, SIZE, SIZE).sum(axis=0)
     assert (owners == 1).all(), f"pixels with another number of owners than one: {np.argwhere(owners != 1).tolist()}"

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from worldloom.kernels.tables import NO_MESH, SEGMENTATION
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import SEGMENTATION
+from worldloom.kernels.tables import NO_MESH
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import capsule, cylinder, sphere
 from worldloom.render.renderer import Renderer
@@ -51,9 +52,9 @@ def outline(renderer: Renderer, mesh: str, radius_pixels: float, perspective: bo
         outputs=SEGMENTATION,
     )
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
-    shown: np.ndarray = picture(arena, views, offsets, 0, "segmentation") == 1
+    shown: np.ndarray = get_frame(arena, views, offsets, 0, "segmentation") == 1
     return shown
 
 
@@ -75,22 +76,22 @@ def test_small_things_have_fewer_triangles() -> None:
     table = AssetLibrary(texture_size=8).table
     for mesh in (3, 4, 5):
         chain = [mesh]
-        while table.mesh_lighter[chain[-1]] != NO_MESH:
-            chain.append(int(table.mesh_lighter[chain[-1]]))
+        while table.mesh_coarser[chain[-1]] != NO_MESH:
+            chain.append(int(table.mesh_coarser[chain[-1]]))
         triangles = table.mesh_triangle_count[chain]
         assert len(chain) == 3
         assert (triangles[1:] <= 0.51 * triangles[:-1]).all()
-        sizes = table.mesh_lighter_size[chain[:-1]].max(axis=1)
-        assert (sizes[1:] > sizes[:-1]).all(), "the lighter a mesh, the smaller it is when it is shown"
+        sizes = table.mesh_coarser_size[chain[:-1]].max(axis=1)
+        assert (sizes[1:] > sizes[:-1]).all(), "the coarser a mesh, the smaller it is when it is shown"
 
 
 @pytest.mark.parametrize("make", [sphere, cylinder, capsule])
-def test_lighter_meshes_are_of_the_same_form(make: object) -> None:
+def test_coarser_meshes_are_of_the_same_form(make: object) -> None:
     mesh = make(16)  # type: ignore[operator]
-    while mesh.lighter is not None:
-        lighter = mesh.lighter.mesh
-        assert np.allclose(lighter.positions.max(axis=0), mesh.positions.max(axis=0), atol=0.05)
-        assert np.allclose(lighter.positions.min(axis=0), mesh.positions.min(axis=0), atol=0.05)
-        assert lighter.two_sided == mesh.two_sided
-        mesh = lighter
+    while mesh.coarser is not None:
+        coarser = mesh.coarser.mesh
+        assert np.allclose(coarser.positions.max(axis=0), mesh.positions.max(axis=0), atol=0.05)
+        assert np.allclose(coarser.positions.min(axis=0), mesh.positions.min(axis=0), atol=0.05)
+        assert coarser.two_sided == mesh.two_sided
+        mesh = coarser
     assert len(mesh.triangles) < len(make(16).triangles)  # type: ignore[operator]

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from worldloom.kernels.outputs import outputs_of
 from worldloom.kernels.tables import I32, ViewTable
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.gl.renderer import GLRenderer
 from worldloom.render.gl.targets import Group, TargetCache
@@ -87,12 +88,10 @@ def draw(renderer: GLRenderer, scene: Scene, views: ViewTable) -> list[dict[str,
     renderer.draw(scene, views, arena, offsets)
     assert (arena[:3] == CANARY).all()
     assert (arena[end:] == CANARY).all()
-    names = ("rgb", "gray", "depth", "segmentation")
     return [
         {
-            name: picture(arena, views, offsets, view, name).copy()
-            for bit, name in enumerate(names)
-            if views.outputs[view] >> bit & 1
+            output.name: get_frame(arena, views, offsets, view, output.name).copy()
+            for output in outputs_of(int(views.outputs[view]))
         }
         for view in range(len(views.lane))
     ]
@@ -294,7 +293,7 @@ def test_only_the_thread_that_made_it_may_use_it(renderer: GLRenderer, assets: A
 
     def use() -> None:
         try:
-            renderer.draw(scene, views, make_arena(end), offsets)
+            renderer.draw(scene, views, allocate_arena(end), offsets)
         except RuntimeError as error:
             caught.append(error)
         try:
@@ -334,7 +333,7 @@ def test_another_thread_runs_while_it_draws(renderer: GLRenderer, assets: AssetL
     populate(scene, lanes, seed=3)
     views = make_views(lanes, camera=look_at((0, -4, 1), (0, 0, 0)), width=1024, height=1024, samples=4)
     offsets, end = lay_out(views)
-    arena = make_arena(end)
+    arena = allocate_arena(end)
     renderer.draw(scene, views, arena, offsets)
     stamps: list[float] = []
     stop = threading.Event()
@@ -392,7 +391,7 @@ def test_memory_stays_flat_over_many_batches(renderer: GLRenderer, assets: Asset
         for _ in range(count):
             some = select_views(views, rng.integers(0, 12, rng.integers(1, 5)))
             offsets, end = lay_out(some)
-            renderer.draw(scene, some, make_arena(end), offsets)
+            renderer.draw(scene, some, allocate_arena(end), offsets)
 
     batches(300)
     before = resident_bytes()

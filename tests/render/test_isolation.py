@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 
 from tests.support.scene_builder import ALL_OUTPUTS, assets
+from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.kernels.tables import (
-    HEAD,
+    DIRECTIONAL,
+    HEADLIGHT,
     I32,
     LAMP_AMBIENT,
-    LAMP_FADING,
+    LAMP_ATTENUATION,
     LAMP_KIND,
-    LAMP_NUMBERS,
+    LAMP_SIZE,
     MAX_LAMPS,
     NO_MESH,
     NO_TEXTURE,
-    OUTPUTS,
     SPOT,
-    SUN,
     ViewTable,
 )
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
@@ -48,9 +48,9 @@ def populate(scene: Scene, lanes: I32, seed: int) -> None:
         table.fog_range[lane] = (2.0, rng.uniform(5.0, 20.0))
         instances.shine[rows] = rng.uniform((0, 0, 0), (0.2, 0.8, 30.0), (rows.size, 3))
         table.lamp_count[lane] = rng.integers(0, 4)
-        table.lamps[lane] = rng.uniform(-1, 1, (MAX_LAMPS, LAMP_NUMBERS))
-        table.lamps[lane, :, LAMP_KIND] = rng.choice([SUN, SPOT, HEAD], MAX_LAMPS)
-        table.lamps[lane, :, LAMP_AMBIENT : LAMP_FADING + 3] = rng.uniform(0.1, 0.5, (MAX_LAMPS, 12))
+        table.lamps[lane] = rng.uniform(-1, 1, (MAX_LAMPS, LAMP_SIZE))
+        table.lamps[lane, :, LAMP_KIND] = rng.choice([DIRECTIONAL, SPOT, HEADLIGHT], MAX_LAMPS)
+        table.lamps[lane, :, LAMP_AMBIENT : LAMP_ATTENUATION + 3] = rng.uniform(0.1, 0.5, (MAX_LAMPS, 12))
         table.sky_textures[lane] = rng.choice([NO_TEXTURE, assets().texture("evening 0")])
 
 
@@ -86,10 +86,10 @@ def crowd() -> tuple[Scene, ViewTable]:
 def draw(renderer: Renderer, scene: Scene, views: ViewTable) -> list[tuple[bytes, ...]]:
     """Every picture of every view, as bytes."""
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
     return [
-        tuple(picture(arena, views, offsets, view, output).tobytes() for output in OUTPUTS)
+        tuple(get_frame(arena, views, offsets, view, output).tobytes() for output in OUTPUT_NAMES)
         for view in range(len(views.lane))
     ]
 
@@ -169,7 +169,7 @@ def test_no_view_shows_another_lane(renderer: Renderer, crowd: tuple[Scene, View
     scene, views = crowd
     seen = 0
     for view, pictures in enumerate(draw(renderer, scene, views)):
-        labels = set(pictures[OUTPUTS.index("segmentation")]) - {0}
+        labels = set(pictures[OUTPUT_NAMES.index("segmentation")]) - {0}
         assert labels <= {label_of(view)}
         seen += bool(labels)
     assert seen > CROWD // 2
@@ -199,5 +199,5 @@ def test_nothing_is_left_of_emptied_rows(renderer: Renderer) -> None:
     before = draw(renderer, scene, views)
     scene.instances.mesh[scene.rows([3])] = NO_MESH
     after = draw(renderer, scene, views)
-    assert set(after[3][OUTPUTS.index("segmentation")]) == {0}
+    assert set(after[3][OUTPUT_NAMES.index("segmentation")]) == {0}
     assert [after[view] for view in (0, 1, 2, 4, 5)] == [before[view] for view in (0, 1, 2, 4, 5)]

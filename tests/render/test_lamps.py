@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.support import reference_renderer as reference
 from tests.support.scene_builder import Lamp, Look, Piece, build, pose
-from worldloom.kernels.gl.records import LAMP_FLOATS
-from worldloom.kernels.tables import HEAD, MAX_LAMPS, SPOT, SUN, ViewTable
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.gl.packing import LAMP_FLOATS
+from worldloom.kernels.tables import DIRECTIONAL, HEADLIGHT, MAX_LAMPS, SPOT, ViewTable
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.gl.targets import plan_pages
+from worldloom.render.gl.pages import plan_pages
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at, make_views
@@ -25,7 +25,7 @@ MESHES = ("box", "sphere", "capsule", "plane", "torus", "cylinder")
 def some_lamps(rng: np.random.Generator, count: int) -> list[Lamp]:
     return [
         Lamp(
-            kind=int(rng.choice([SUN, SPOT, HEAD])),
+            kind=int(rng.choice([DIRECTIONAL, SPOT, HEADLIGHT])),
             at=tuple(rng.uniform(-3, 3, 3)),
             towards=tuple(rng.normal(size=3)),
             ambient=tuple(rng.uniform(0, 0.1, 3)),
@@ -60,11 +60,11 @@ def some_pieces(rng: np.random.Generator, count: int) -> list[Piece]:
 def compare(renderer: Renderer, scene: Scene, views: ViewTable) -> np.ndarray:
     """How many levels apart pixels are, away from silhouettes."""
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
     hits = reference.cast(scene, views, 0)
     expected = reference.render(scene, views, 0, hits)["rgb"].astype(np.int64)
-    apart: np.ndarray = abs(picture(arena, views, offsets, 0, "rgb") - expected).max(axis=2)
+    apart: np.ndarray = abs(get_frame(arena, views, offsets, 0, "rgb") - expected).max(axis=2)
     return apart[~reference.silhouettes(scene, views, 0, hits)]
 
 
@@ -104,11 +104,11 @@ def test_lanes_with_and_without_lamps_and_skies_in_one_draw(renderer: Renderer, 
     camera = look_at((0.5, -4.5, 1), (0, 0, 0))
     views = make_views(np.arange(len(looks)), camera=camera, width=SIZE, height=SIZE, samples=samples)
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
     for view in range(len(looks)):
         expected = reference.render(scene, views, view)["rgb"].astype(np.int64)
-        apart = abs(picture(arena, views, offsets, view, "rgb") - expected).max(axis=2)
+        apart = abs(get_frame(arena, views, offsets, view, "rgb") - expected).max(axis=2)
         assert (apart <= 1).mean() >= 0.98  # on silhouettes a point in a hundred changes sides
 
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from tests.support import reference_renderer as reference
 from tests.support.scenes import SCENES
-from worldloom.kernels.tables import OUTPUTS, ViewTable
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import OUTPUT_NAMES
+from worldloom.kernels.tables import ViewTable
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 
@@ -67,10 +68,10 @@ def draw(renderer: Renderer, name: str, samples: int) -> list[dict[str, NDArray[
     if key not in _drawn:
         scene, views = build(name, samples)
         offsets, size_bytes = lay_out(views)
-        arena = make_arena(size_bytes)
+        arena = allocate_arena(size_bytes)
         renderer.draw(scene, views, arena, offsets)
         _drawn[key] = [
-            {output: picture(arena, views, offsets, view, output) for output in OUTPUTS}
+            {output: get_frame(arena, views, offsets, view, output) for output in OUTPUT_NAMES}
             for view in range(len(views.lane))
         ]
     return _drawn[key]

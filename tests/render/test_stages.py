@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from worldloom.bench.workloads import block_yard
-from worldloom.render.arena import lay_out, make_arena
+from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
 from worldloom.render.renderer import Renderer
@@ -13,7 +13,7 @@ from worldloom.render.renderer import Renderer
 def drawn(renderer: Renderer, marks: list[str] | None) -> np.ndarray:
     scene, views = block_yard(300, width=96, height=96)
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     if marks is None:
         renderer.draw(scene, views, arena, offsets)
     else:

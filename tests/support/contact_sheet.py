@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tests.support import reference_renderer as reference
 from tests.support.scenes import SCENES
-from worldloom.kernels.tables import OUTPUTS, U8, ViewTable
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import OUTPUT_NAMES
+from worldloom.kernels.tables import U8, ViewTable
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.choose import make_renderer
 from worldloom.render.png import write_png
 from worldloom.render.renderer import Renderer
@@ -67,10 +68,11 @@ def draw_all(renderers: list[Renderer]) -> list[Drawn]:
 
 def _draw(renderer: Renderer, scene: Scene, views: ViewTable) -> list[dict[str, NDArray[Any]]]:
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
     return [
-        {output: picture(arena, views, offsets, view, output) for output in OUTPUTS} for view in range(len(views.lane))
+        {output: get_frame(arena, views, offsets, view, output) for output in OUTPUT_NAMES}
+        for view in range(len(views.lane))
     ]
 
 

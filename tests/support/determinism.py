@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from worldloom.kernels.tables import I64, OUTPUTS, ViewTable
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits, outputs_of
+from worldloom.kernels.tables import I64, ViewTable
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
@@ -129,10 +129,10 @@ def record(
 def draw(pool: Pool, views: ViewTable, renderer: Renderer) -> list[dict[str, np.ndarray]]:
     """The pictures of views, by output."""
     offsets, size_bytes = lay_out(views)
-    arena = make_arena(size_bytes)
+    arena = allocate_arena(size_bytes)
     renderer.draw(pool.scene, views, arena, offsets)
-    asked = [name for k, name in enumerate(OUTPUTS) if views.outputs[0] >> k & 1]
-    return [{name: picture(arena, views, offsets, view, name) for name in asked} for view in range(len(views.lane))]
+    asked = [output.name for output in outputs_of(int(views.outputs[0]))]
+    return [{name: get_frame(arena, views, offsets, view, name) for name in asked} for view in range(len(views.lane))]
 
 
 def _tell(pool: Pool, lane: int) -> dict[str, bytes]:
@@ -152,9 +152,11 @@ def _draw(pool: Pool, lanes: I64, renderer: Renderer) -> Iterator[tuple[str, lis
     """All outputs of all cameras of all agents, each as the bytes of every lane's picture."""
     for camera in pool.family.cameras:
         for agent in range(pool.family.agents):
-            views = pool.views(lanes, camera.name, agent, width=24, height=20, outputs=output_bits(OUTPUTS), samples=4)
+            views = pool.views(
+                lanes, camera.name, agent, width=24, height=20, outputs=output_bits(OUTPUT_NAMES), samples=4
+            )
             pictures = draw(pool, views, renderer)
-            for output in OUTPUTS:
+            for output in OUTPUT_NAMES:
                 yield f"{camera.name}.{output}@{agent}", [one[output].tobytes() for one in pictures]
 
 

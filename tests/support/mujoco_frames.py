@@ -7,8 +7,9 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.tables import I32, I64, RGB, SEGMENTATION, U8
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import RGB, SEGMENTATION
+from worldloom.kernels.tables import I32, I64, U8
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
@@ -64,12 +65,12 @@ class Ours:
         outputs = RGB | SEGMENTATION
         views = fill_views(lanes.copy(), pose, orthographic, half_height, near, far, width, height, outputs, 1)
         offsets, size = lay_out(views)
-        arena = make_arena(size)
+        arena = allocate_arena(size)
         self._renderer.draw(self.scene, views, arena, offsets)
         return [
             Picture(
-                picture(arena, views, offsets, view, "rgb").copy(),
-                picture(arena, views, offsets, view, "segmentation").astype(np.int64),
+                get_frame(arena, views, offsets, view, "rgb").copy(),
+                get_frame(arena, views, offsets, view, "segmentation").astype(np.int64),
             )
             for view in range(len(simulations))
         ]

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.tables import (
-    HEAD,
+    HEADLIGHT,
     LAMP_AMBIENT,
+    LAMP_ATTENUATION,
     LAMP_CONE,
     LAMP_DIFFUSE,
     LAMP_DIRECTION,
     LAMP_EXPONENT,
-    LAMP_FADING,
     LAMP_KIND,
     LAMP_POSITION,
     LAMP_SPECULAR,
@@ -52,7 +52,7 @@ def lamplight(
     emission, mirror, sharpness = shine.T[:, :, None]
     light = emission * color
     for lamp in look.lamps[: int(look.lamp_count)]:
-        direction = forward if lamp[LAMP_KIND] == HEAD else lamp[LAMP_DIRECTION : LAMP_DIRECTION + 3]
+        direction = forward if lamp[LAMP_KIND] == HEADLIGHT else lamp[LAMP_DIRECTION : LAMP_DIRECTION + 3]
         to_lamp, strength = np.broadcast_to(-unit(direction), point.shape), np.ones((len(point), 1))
         if lamp[LAMP_KIND] == SPOT:
             away = lamp[LAMP_POSITION : LAMP_POSITION + 3] - eye - point
@@ -71,7 +71,7 @@ def lamplight(
 def _strength(lamp: F64, away: F64) -> F64:
     """What is left [n, 1] of a lamp's light that far from it, and that far from the way it points."""
     distance = np.linalg.norm(away, axis=1, keepdims=True)
-    strength = 1 / (lamp[LAMP_FADING : LAMP_FADING + 3] * distance ** np.arange(3)).sum(axis=1, keepdims=True)
+    strength = 1 / (lamp[LAMP_ATTENUATION : LAMP_ATTENUATION + 3] * distance ** np.arange(3)).sum(axis=1, keepdims=True)
     if lamp[LAMP_CONE] > -1:
         along = -dot(unit(away), unit(lamp[LAMP_DIRECTION : LAMP_DIRECTION + 3]))[:, None]
         inside = (along >= lamp[LAMP_CONE]) & (along > 0)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.reference_lights import F64, Int, bilinear, daylight, dot, lamplight, mix, sky_box, unit
-from worldloom.kernels.tables import NO_MESH, NO_TEXTURE, OUTPUTS, AssetTable, LaneTable, ViewTable
+from worldloom.kernels.outputs import outputs_of
+from worldloom.kernels.tables import NO_MESH, NO_TEXTURE, AssetTable, LaneTable, ViewTable
 from worldloom.render.scene import Scene
 
 Bool: TypeAlias = NDArray[np.bool_]
@@ -60,7 +61,7 @@ def render(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = 
     label[row >= 0] = scene.instances.label[row[row >= 0]]
     gray = ((rgb @ (77, 150, 29) + 128) >> 8).astype(np.uint8)
     flat = {"rgb": rgb.astype(np.uint8), "gray": gray, "depth": depth, "segmentation": label}
-    asked = [name for bit, name in enumerate(OUTPUTS) if views.outputs[view] >> bit & 1]
+    asked = [output.name for output in outputs_of(int(views.outputs[view]))]
     return {name: flat[name].reshape(*_shape(views, view), *flat[name].shape[1:]) for name in asked}
 
 
@@ -155,13 +156,13 @@ def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, floa
 
 
 def detail(table: AssetTable, mesh: int, pose: F64, views: ViewTable, view: int) -> int:
-    """The lighter mesh that is shown instead, where the ball around the instance is small on the screen."""
+    """Return the coarser mesh that is drawn where the bounding ball of the instance is small on the screen."""
     pixel = 2 * float(views.half_height[view]) / float(views.height[view])
     if not views.orthographic[view]:
         pixel *= float((views.camera[view, :, 3] - pose[:, 3]) @ views.camera[view, :, 2].astype(np.float64))
     stretch = np.linalg.norm(pose[:, :3], axis=0)
-    while table.mesh_lighter[mesh] != NO_MESH and (stretch * table.mesh_lighter_size[mesh]).max() < pixel:
-        mesh = int(table.mesh_lighter[mesh])
+    while table.mesh_coarser[mesh] != NO_MESH and (stretch * table.mesh_coarser_size[mesh]).max() < pixel:
+        mesh = int(table.mesh_coarser[mesh])
     return mesh
 
 

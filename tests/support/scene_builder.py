@@ -7,23 +7,20 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from tests.support.scene_assets import evening, in_facets, ribbon, roof, torus
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.kernels.tables import (
-    DEPTH,
     F32,
-    GRAY,
     LAMP_AMBIENT,
+    LAMP_ATTENUATION,
     LAMP_CONE,
     LAMP_DIFFUSE,
     LAMP_DIRECTION,
     LAMP_EXPONENT,
-    LAMP_FADING,
     LAMP_KIND,
-    LAMP_NUMBERS,
     LAMP_POSITION,
+    LAMP_SIZE,
     LAMP_SPECULAR,
     NO_TEXTURE,
-    RGB,
-    SEGMENTATION,
     ViewTable,
 )
 from worldloom.render.assets import AssetLibrary
@@ -34,7 +31,7 @@ from worldloom.render.views import make_views
 Point: TypeAlias = tuple[float, float, float]
 Color: TypeAlias = tuple[float, float, float] | str
 
-ALL_OUTPUTS = RGB | GRAY | DEPTH | SEGMENTATION
+ALL_OUTPUTS = output_bits(OUTPUT_NAMES)
 FACETED = ("box", "plane", "quad", "roof")
 """Meshes whose normals are those of their triangles."""
 
@@ -66,7 +63,7 @@ class Lamp(NamedTuple):
 
     def numbers(self) -> F32:
         """As a lane has them."""
-        numbers = np.zeros(LAMP_NUMBERS, np.float32)
+        numbers = np.zeros(LAMP_SIZE, np.float32)
         numbers[LAMP_KIND], numbers[LAMP_EXPONENT] = self.kind, self.exponent
         numbers[LAMP_CONE] = np.cos(np.radians(self.cone_degrees))
         for first, three in (
@@ -75,7 +72,7 @@ class Lamp(NamedTuple):
             (LAMP_AMBIENT, rgb(self.ambient)),
             (LAMP_DIFFUSE, rgb(self.diffuse)),
             (LAMP_SPECULAR, rgb(self.specular)),
-            (LAMP_FADING, self.fading),
+            (LAMP_ATTENUATION, self.fading),
         ):
             numbers[first : first + 3] = three
         return numbers

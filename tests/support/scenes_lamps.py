@@ -2,7 +2,7 @@
 
 from tests.support.scene_builder import Lamp, Look, Piece, Point, Shot, Stage, ground, pose, staged
 from tests.support.scenes_daylight import CORAL, CREAM, NAVY, OCHRE, PLUM, ROSE, SAGE, SAND, SKY, TEAL
-from worldloom.kernels.tables import HEAD, SPOT, SUN
+from worldloom.kernels.tables import DIRECTIONAL, HEADLIGHT, SPOT
 from worldloom.render.views import look_at
 
 POLISHED, GLOSSY, SATIN, GLOWING = (0.0, 0.9, 96.0), (0.0, 0.6, 24.0), (0.0, 0.4, 4.0), (0.6, 0.3, 10.0)
@@ -36,9 +36,9 @@ def lamplit_table() -> Stage:
 def head_lamp() -> Stage:
     """A lamp at the head, two suns, and things that glow: in perspective, and from above at an angle without it."""
     lamps = (
-        Lamp(HEAD, ambient="1a1a1a", diffuse="666666", specular="808080"),
-        Lamp(SUN, (9, 9, 9), (0.4, 0.8, -1.5), "0a0a10", "7f7766", "ffeecc"),
-        Lamp(SUN, towards=(-3, 1, -0.6), diffuse="24405c", specular="4060a0"),
+        Lamp(HEADLIGHT, ambient="1a1a1a", diffuse="666666", specular="808080"),
+        Lamp(DIRECTIONAL, (9, 9, 9), (0.4, 0.8, -1.5), "0a0a10", "7f7766", "ffeecc"),
+        Lamp(DIRECTIONAL, towards=(-3, 1, -0.6), diffuse="24405c", specular="4060a0"),
     )
     look = Look(horizon=SKY, zenith=NAVY, lamps=lamps)
     pieces = [ground(SAND, 1, 30.0, "checker", 3.0)]
@@ -59,7 +59,7 @@ def head_lamp() -> Stage:
 @staged
 def sky_box() -> Stage:
     """A sky of six textures: a tilted camera that sees several of them and where they meet, up, down and flat on."""
-    sun = Lamp(SUN, towards=(0.6, 0.8, -1.0), ambient="504858", diffuse="c9a284", specular="ffffff")
+    sun = Lamp(DIRECTIONAL, towards=(0.6, 0.8, -1.0), ambient="504858", diffuse="c9a284", specular="ffffff")
     look = Look(fog="7f6a80", fog_range=(2.0, 9.0), lamps=(sun,), sky=EVENING)
     pieces = []
     for number, (x, y) in enumerate(((2.2, 0.4), (1.2, 2.0), (-0.9, 2.4), (-2.3, 0.5), (-1.5, -1.9), (1.4, -2.0))):

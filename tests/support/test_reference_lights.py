@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import reference_renderer as reference
 from tests.support.scene_builder import Lamp, Look, Piece, assets, build, pose
-from worldloom.kernels.tables import HEAD, SPOT, SUN
+from worldloom.kernels.tables import DIRECTIONAL, HEADLIGHT, SPOT
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at, make_views
@@ -32,7 +32,7 @@ def near(*color: float) -> Any:
 
 
 def test_a_head_lamp_shines_the_way_the_camera_looks() -> None:
-    lamp = Lamp(HEAD, at=(5, 5, 5), towards=(1, 0, 0), ambient=(0.1, 0.1, 0.1), diffuse=HALF)
+    lamp = Lamp(HEADLIGHT, at=(5, 5, 5), towards=(1, 0, 0), ambient=(0.1, 0.1, 0.1), diffuse=HALF)
     assert seen([lamp]) == near(0.24, 0.48, 0.12)
     slanted = look_at((0, -10, 10), (0, 0, 0))
     strength = 0.1 + 0.5 * np.sqrt(0.5)
@@ -43,12 +43,12 @@ def test_a_head_lamp_shines_the_way_the_camera_looks() -> None:
 @pytest.mark.parametrize("length", [1.0, 7.0])
 def test_a_sun_shines_one_way_everywhere(length: float) -> None:
     sixty_degrees = (length * np.sqrt(3), 0, -length)
-    assert seen([Lamp(SUN, (0, 0, -9), sixty_degrees, diffuse=WHITE)]) == near(0.2, 0.4, 0.1)
-    assert seen([Lamp(SUN, towards=(0, 0, 1), diffuse=WHITE)]) == [0, 0, 0]
+    assert seen([Lamp(DIRECTIONAL, (0, 0, -9), sixty_degrees, diffuse=WHITE)]) == near(0.2, 0.4, 0.1)
+    assert seen([Lamp(DIRECTIONAL, towards=(0, 0, 1), diffuse=WHITE)]) == [0, 0, 0]
 
 
 def test_lamps_add_up() -> None:
-    red, green = Lamp(HEAD, diffuse=(0.5, 0, 0)), Lamp(SUN, diffuse=(0, 0.5, 0))
+    red, green = Lamp(HEADLIGHT, diffuse=(0.5, 0, 0)), Lamp(DIRECTIONAL, diffuse=(0, 0.5, 0))
     assert seen([red, green, red]) == near(0.4, 0.4, 0)
 
 
@@ -80,7 +80,7 @@ def test_a_cone_is_brightest_in_its_middle() -> None:
 
 def test_a_mirror_shows_the_lamp_at_the_right_angle() -> None:
     black = FLOOR._replace(color=(0, 0, 0), shine=(0.0, 0.5, 2.0))
-    lamp = Lamp(SUN, towards=(0, 1, -1), specular=(1, 0.6, 0.2))
+    lamp = Lamp(DIRECTIONAL, towards=(0, 1, -1), specular=(1, 0.6, 0.2))
     assert seen([lamp], black, camera=look_at((0, 10, 10), (0, 0, 0))) == near(0.5, 0.3, 0.1)
     # From above, halfway between lamp and viewer is 22.5° off the normal.
     part = 0.5 * np.cos(np.radians(22.5)) ** 2
@@ -93,7 +93,7 @@ def test_a_mirror_shows_the_lamp_at_the_right_angle() -> None:
 
 def test_the_viewer_is_somewhere_else_for_every_pixel_in_perspective_only() -> None:
     black = FLOOR._replace(color=(0, 0, 0), shine=(0.0, 1.0, 40.0))
-    scene = build((Look(lamps=[Lamp(HEAD, specular=WHITE)]), [black]))
+    scene = build((Look(lamps=[Lamp(HEADLIGHT, specular=WHITE)]), [black]))
     for height, flat in ((np.nan, False), (20.0, True)):
         views = make_views(0, camera=DOWN, fov_degrees=90, orthographic_height=height, width=9, height=9)
         levels = reference.render(scene, views, 0)["rgb"][..., 0]
@@ -103,8 +103,8 @@ def test_the_viewer_is_somewhere_else_for_every_pixel_in_perspective_only() -> N
 
 def test_what_glows_needs_no_light() -> None:
     glowing = FLOOR._replace(shine=(0.5, 0.0, 0.0))
-    assert seen([Lamp(SUN)], glowing) == near(0.2, 0.4, 0.1)
-    assert seen([Lamp(HEAD, diffuse=HALF)], glowing) == near(*COLOR)
+    assert seen([Lamp(DIRECTIONAL)], glowing) == near(0.2, 0.4, 0.1)
+    assert seen([Lamp(HEADLIGHT, diffuse=HALF)], glowing) == near(*COLOR)
 
 
 def test_light_is_held_to_one_before_the_texture() -> None:
@@ -112,13 +112,13 @@ def test_light_is_held_to_one_before_the_texture() -> None:
     board = Piece("plane", pose((0, 0, 0), (100, 100, 1)), WHITE, 1, "checker")
     place = look_at((25, 25, 10), (25, 25, 0), up=(0, 1, 0))
     for light, expected in ((2.0, 120), (1.0, 120), (0.5, 60)):
-        lamp = Lamp(HEAD, ambient=(light, light, light))
+        lamp = Lamp(HEADLIGHT, ambient=(light, light, light))
         assert seen([lamp], board, camera=place) == near(*[expected / 255] * 3)
 
 
 def test_light_without_lamps_does_not_count_beside_them_but_fog_does() -> None:
     look = Look(sun=WHITE, ambient=WHITE, ambient_ground=WHITE, fog=(0, 0, 1), fog_range=(5.0, 15.0))
-    assert seen([Lamp(HEAD, diffuse=HALF)], fog=look) == near(0.1, 0.2, 0.55)
+    assert seen([Lamp(HEADLIGHT, diffuse=HALF)], fog=look) == near(0.1, 0.2, 0.55)
 
 
 def library(size: int = 8) -> AssetLibrary:

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from tests.support.toy import Toy
-from worldloom.kernels.tables import OUTPUTS
-from worldloom.render.arena import lay_out, make_arena, picture
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
+from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.render.views import make_views, output_bits
+from worldloom.render.views import make_views
 from worldloom.worlds.describe import describe, range_in_words, type_in_words, value_in_words
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.settings import SettingError
@@ -47,7 +47,7 @@ def test_everything_is_said() -> None:
     assert described["labels"] == [{"label": 0, "text": "sky"}, {"label": 1, "text": "box"}]
     assert [camera["name"] for camera in described["cameras"]] == ["eye", "top"]
     names = [one["name"] for camera in described["cameras"] for one in camera["outputs"]]
-    assert names == [f"{camera}.{output}" for camera in ("eye", "top") for output in OUTPUTS]
+    assert names == [f"{camera}.{output}" for camera in ("eye", "top") for output in OUTPUT_NAMES]
 
 
 def test_it_is_ready_for_json() -> None:
@@ -70,10 +70,10 @@ def test_settings_that_cannot_be_are_refused() -> None:
 
 def test_pictures_are_as_described() -> None:
     sides = {"height": 5, "width": 7}
-    views = make_views(Scene(AssetLibrary(texture_size=8)).add(1, 0), **sides, outputs=output_bits(OUTPUTS))
+    views = make_views(Scene(AssetLibrary(texture_size=8)).add(1, 0), **sides, outputs=output_bits(OUTPUT_NAMES))
     offsets, size_bytes = lay_out(views)
     for one in describe(Toy)["cameras"][0]["outputs"]:
-        made = picture(make_arena(size_bytes), views, offsets, 0, one["name"].removeprefix("eye."))
+        made = get_frame(allocate_arena(size_bytes), views, offsets, 0, one["name"].removeprefix("eye."))
         assert made.dtype == one["dtype"]
         assert list(made.shape) == [sides.get(side, side) for side in one["shape"]]
 

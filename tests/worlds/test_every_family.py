@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.determinism import draw, random_actions
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.describe import EVERY_WORLD, describe
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import FIRST, LAST, Pool
@@ -95,7 +94,9 @@ def check_pictures(pool: Pool, lanes: np.ndarray, renderer: CPURenderer, size: i
     seen: set[int] = set()
     for camera in pool.family.cameras:
         for agent in range(pool.family.agents):
-            views = pool.views(lanes, camera.name, agent, width=size + 4, height=size, outputs=output_bits(OUTPUTS))
+            views = pool.views(
+                lanes, camera.name, agent, width=size + 4, height=size, outputs=output_bits(OUTPUT_NAMES)
+            )
             for place, pictures in enumerate(draw(pool, views, renderer)):
                 assert pictures["rgb"].shape == (size, size + 4, 3)
                 assert np.ptp(pictures["gray"]) > 0, f"{camera.name}: a picture of one gray"

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from tests.support.determinism import draw, random_actions
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.choose import make_renderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
@@ -55,7 +54,7 @@ def show(pool: Pool, lanes: np.ndarray, renderer: Renderer) -> list[bytes]:
         picture.tobytes()
         for camera in pool.family.cameras
         for one in draw(
-            pool, pool.views(lanes, camera.name, width=20, height=16, outputs=output_bits(OUTPUTS)), renderer
+            pool, pool.views(lanes, camera.name, width=20, height=16, outputs=output_bits(OUTPUT_NAMES)), renderer
         )
         for picture in one.values()
     ]

@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.compiling import brief, inlined, kernel
+from worldloom.kernels.compiling import inlined, kernel, kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.worlds.random import scalar_uniform
 
@@ -126,7 +126,7 @@ _EAST, _NORTH = SUN_AT[0] / SUN_AT[2], SUN_AT[1] / SUN_AT[2]
 """How far towards the light one goes along x and y for a metre up; a shadow lies as far the other way."""
 
 
-@brief
+@kernel_holding_gil
 def dress_cartpoles(
     lanes: I64,
     scene_lanes: I32,

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.compiling import brief, inlined
+from worldloom.kernels.compiling import inlined, kernel_holding_gil
 from worldloom.kernels.tables import F32, I32, I64
 from worldloom.worlds.random import scalar_integer
 
@@ -13,7 +13,7 @@ _SHADE_X, _SHADE_Y, _SHADE_Z = 0.12, 0.5, -0.14
 """Where a shadow lies, seen from what casts it."""
 
 
-@brief
+@kernel_holding_gil
 def start_catch(lanes: I64, seeds: NDArray[np.uint64], columns: int, ball: I32, paddle: I32) -> None:
     """A ball at the top of any column, the paddle in the middle."""
     for k in range(lanes.size):
@@ -23,7 +23,7 @@ def start_catch(lanes: I64, seeds: NDArray[np.uint64], columns: int, ball: I32, 
         paddle[lane] = columns // 2
 
 
-@brief
+@kernel_holding_gil
 def step_catch(
     lanes: I64,
     moves: I32,
@@ -47,7 +47,7 @@ def step_catch(
         reward[k, 0] = (1.0 if caught else -1.0) if ended[k] else 0.0
 
 
-@brief
+@kernel_holding_gil
 def dress_catch(
     lanes: I64,
     scene_lanes: I32,

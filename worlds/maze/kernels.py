@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.compiling import called, inlined, kernel
+from worldloom.kernels.compiling import device_function, inlined, kernel
 from worldloom.kernels.tables import F32, F64, I32, I64, U8
 from worldloom.worlds.random import scalar_integer, scalar_mix
 
@@ -64,7 +64,7 @@ def begin_mazes(
         maze.dressed[lane] = 0
 
 
-@called
+@device_function
 def _carve(walls: U8, lane: int, seed: np.uint64, loops: int, stack: I32) -> None:
     """Corridors that reach every cell: a walk that goes where it has not been, and back when it cannot; then loops."""
     size = walls.shape[1]
@@ -106,7 +106,7 @@ def _carve(walls: U8, lane: int, seed: np.uint64, loops: int, stack: I32) -> Non
         walls[lane, y, x] = OPEN
 
 
-@called
+@device_function
 def _place(maze: MazeTable, lane: int, seed: np.uint64, goal_colors: int, spots: I32) -> None:
     """Agents and goals on open blocks, no two on the same; four to a block if they are more than the blocks."""
     walls, size = maze.walls, maze.walls.shape[1]
@@ -150,19 +150,19 @@ def _place(maze: MazeTable, lane: int, seed: np.uint64, goal_colors: int, spots:
     maze.goals_left[lane] = goals
 
 
-@called
+@device_function
 def _east(way: int) -> int:
     """How far east one goes: ways 0..3 are east, north, west, south."""
     return (way == 0) - (way == 2)
 
 
-@called
+@device_function
 def _north(way: int) -> int:
     """How far north one goes."""
     return (way == 1) - (way == 3)
 
 
-@called
+@device_function
 def _passage(number: int, cells: int) -> tuple[int, int]:
     """The block (y, x) of a passage between two cells: first those that lead east, then those that lead north."""
     east_ways = cells * (cells - 1)
@@ -223,7 +223,7 @@ def _turn(maze: MazeTable, lane: int, agent: int, angle: float) -> None:
         maze.facing[lane, agent, 1] = np.sin(heading)
 
 
-@called
+@device_function
 def _walk(maze: MazeTable, lane: int, agent: int, forward: float, strafe: float, speed: float) -> int:
     """Go forward and to the right; the number of goals taken on the way."""
     stick = np.sqrt(forward * forward + strafe * strafe)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worldloom.kernels.compiling import brief, called, inlined, kernel
+from worldloom.kernels.compiling import device_function, inlined, kernel, kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, NO_TEXTURE, U8, InstanceTable, LaneTable
 from worldloom.render import textures
 from worldloom.render.assets import AssetLibrary
@@ -82,7 +82,7 @@ def dress_mazes(
         _put_movers(maze, lane, looks, instances, movers)
 
 
-@brief
+@kernel_holding_gil
 def place_eyes(lanes: I64, agent: int, position: F64, facing: F64, camera: F32) -> None:
     """The poses [n, 3, 4] of cameras in the heads of an agent of each lane."""
     for k in range(lanes.size):
@@ -94,7 +94,7 @@ def place_eyes(lanes: I64, agent: int, position: F64, facing: F64, camera: F32) 
         pose[2, 0], pose[2, 1], pose[2, 2], pose[2, 3] = 0.0, 1.0, 0.0, EYE_HEIGHT
 
 
-@called
+@device_function
 def _light(looks: MazeLooks, seed: np.uint64, random_lighting: bool, table: LaneTable, lane: int) -> None:
     """The sun, the sky and the fog of a lane."""
     choice = scalar_integer(seed, 0, len(looks.lights))
@@ -118,7 +118,7 @@ def _light(looks: MazeLooks, seed: np.uint64, random_lighting: bool, table: Lane
             table.light_color[lane, c] *= strength
 
 
-@called
+@device_function
 def _build(maze: MazeTable, lane: int, looks: MazeLooks, instances: InstanceTable, first: int) -> int:
     """Floor and walls, from row `first` on; the row after them."""
     seed, size = maze.look[lane], maze.walls.shape[1]
@@ -150,7 +150,7 @@ def _wall_at(maze: MazeTable, lane: int, line: int, along: int, turned: bool) ->
     return maze.walls[lane, along, line] != 0 if turned else maze.walls[lane, line, along] != 0
 
 
-@called
+@device_function
 def _put_sides(
     maze: MazeTable,
     lane: int,
@@ -188,7 +188,7 @@ def _put_sides(
     return row
 
 
-@called
+@device_function
 def _put_tops(
     maze: MazeTable,
     lane: int,
@@ -219,7 +219,7 @@ def _put_tops(
     return row
 
 
-@called
+@device_function
 def _put_movers(maze: MazeTable, lane: int, looks: MazeLooks, instances: InstanceTable, row: int) -> None:
     """Goals and agents, from row `row` on."""
     goals, agents = maze.goal_taken.shape[1], maze.heading.shape[1]

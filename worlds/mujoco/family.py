@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.tables import F64, I64
-from worldloom.render.arena import NUMBERS
+from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Outcome, Spec, State
 from worldloom.worlds.mujoco.models.files import load_model
@@ -101,7 +101,7 @@ class Mujoco(Simulated):
         self._make_sure(state, lanes)
         field, picks = self._places[name]
         out = np.empty((len(lanes), len(picks)))
-        gather(lanes, state.places, field, picks, NUMBERS, out)
+        gather(lanes, state.places, field, picks, PROCESS_FLOAT64, out)
         return out
 
     def _run(self, state: State, lanes: I64, controls: F64, calls: I64) -> None:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from worldloom.kernels.wire import VARINT_BYTES, write_rows, write_varints
-from worldloom.render.arena import MEMORY
+from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.server.dm_env_rpc.specs import DTYPES
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.engine.observations import ObservationSpec
 
-NUMBERS = [dtype for dtype in DTYPES if dtype != "str"]
+PROCESS_FLOAT64 = [dtype for dtype in DTYPES if dtype != "str"]
 
 
 @st.composite
@@ -21,7 +21,7 @@ def observations_and_values(draw: st.DrawFn) -> list[tuple[ObservationSpec, np.n
     uids = draw(st.lists(st.integers(0, 200) | st.integers(0, 2**64 - 1), unique=True, max_size=5))
     found = []
     for uid in uids:
-        dtype = draw(st.sampled_from(NUMBERS))
+        dtype = draw(st.sampled_from(PROCESS_FLOAT64))
         shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
         value = draw(hnp.arrays(dtype, shape))
         found.append((ObservationSpec(uid, f"o{uid}", dtype, shape, None, None), value))
@@ -33,14 +33,14 @@ def test_a_filled_template_is_the_message(wanted: list[tuple[ObservationSpec, np
     layout = step_layout(tuple(one for one, _ in wanted))
     assert layout.state_offset is not None
     data, place = layout.buffers.acquire()
-    write_rows(np.array([[state]], np.uint8), np.array([place + layout.state_offset]), MEMORY)
+    write_rows(np.array([[state]], np.uint8), np.array([place + layout.state_offset]), PROCESS_MEMORY)
     for (_, value), where in zip(wanted, layout.fields, strict=True):
         start = np.array([place + where.offset])
         row = value.reshape(1, -1)
         if where.as_varints:
-            write_varints(row.astype(np.int64), start, MEMORY)
+            write_varints(row.astype(np.int64), start, PROCESS_MEMORY)
         elif row.size:
-            write_rows(row.view(np.uint8), start, MEMORY)
+            write_rows(row.view(np.uint8), start, PROCESS_MEMORY)
     step = rpc.EnvironmentResponse.FromString(data).step
     assert step.state == state
     if all(one.uid < 2**21 for one, _ in wanted):
@@ -61,7 +61,7 @@ def test_integers_take_the_same_room_whatever_they_are() -> None:
     sizes = set()
     for values in ([0, 0, 0], [-(2**63), 2**63 - 1, 1]):
         data, place = layout.buffers.acquire()
-        write_varints(np.array([values], np.int64), np.array([place + layout.fields[0].offset]), MEMORY)
+        write_varints(np.array([values], np.int64), np.array([place + layout.fields[0].offset]), PROCESS_MEMORY)
         assert list(rpc.EnvironmentResponse.FromString(data).step.observations[1].int64s.array) == values
         sizes.add(len(data))
     assert len(sizes) == 1

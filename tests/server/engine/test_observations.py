@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.render.arena import MEMORY
+from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.server.engine.observations import ReplyBuffers
 
 CONSTANTS = {0: b"head", 100: b"tail"}
@@ -41,7 +41,7 @@ def test_a_buffer_whose_reply_is_gone_is_used_again() -> None:
 
 def test_what_is_written_through_memory_is_in_the_reply() -> None:
     data, address = ReplyBuffers(64, {}).acquire()
-    MEMORY[address : address + 64] = np.arange(64)
+    PROCESS_MEMORY[address : address + 64] = np.arange(64)
     assert data == bytes(range(64))
 
 
@@ -54,7 +54,7 @@ def test_no_two_replies_share_a_buffer(moves: list[int]) -> None:
         for _ in range(max(0, move)):
             data, address = buffers.acquire()
             stamp = len(held) % 251
-            MEMORY[address + 10 : address + 20] = stamp
+            PROCESS_MEMORY[address + 10 : address + 20] = stamp
             held.append((data, stamp))
             del data
         if move < 0 and held:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.support import cartpole_model as model
 from tests.support.determinism import check_same_bytes, check_seeds_differ, draw
-from worldloom.kernels.tables import F64, OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
+from worldloom.kernels.tables import F64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.cartpole.family import SUBSTEP_S, SUBSTEPS, Cartpole
 from worldloom.worlds.cartpole.kernels import step_cartpole
 from worldloom.worlds.pool import FIRST, LAST, MID, RUNNING, TERMINATED, Pool
@@ -212,7 +212,7 @@ def test_every_output_is_drawn(cpu: Renderer) -> None:
     pool = make_pool()
     lanes = pool.add(lane_seeds(1, 1))
     pool.step(lanes, push(0.0, 1))
-    (pictures,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUTS)), cpu)
+    (pictures,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUT_NAMES)), cpu)
     assert pictures["rgb"].std() > 20
     assert pictures["gray"].std() > 15
     assert len(np.unique(pictures["depth"])) > 100

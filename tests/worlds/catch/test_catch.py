@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from scripts.support.catch_model import CatchModel
 from tests.support.determinism import check_same_bytes, check_seeds_differ, draw
-from worldloom.kernels.tables import I64, OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
+from worldloom.kernels.tables import I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.catch.family import Catch
 from worldloom.worlds.family import State
 from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
@@ -143,7 +143,7 @@ def test_every_label_is_seen_and_every_output_drawn(cpu: Renderer) -> None:
     pool = make_pool()
     lanes = pool.add(lane_seeds(1, 1))
     pool.step(lanes, moves(0))
-    (pictures,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUTS)), cpu)
+    (pictures,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUT_NAMES)), cpu)
     assert set(pictures["segmentation"].ravel()) == set(range(len(Catch.labels)))
     assert pictures["rgb"].std() > 20
     assert pictures["gray"].std() > 10

@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.determinism import draw
 from tests.worlds.maze.test_maze import make_pool, some_actions
-from worldloom.kernels.tables import I64, NO_MESH, InstanceTable, each_column
+from worldloom.kernels.outputs import output_bits
+from worldloom.kernels.tables import I64, NO_MESH, InstanceTable, map_columns
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.maze.family import Maze
 from worldloom.worlds.maze.scene import AGENT, FLOOR, GOAL, WALL, WALL_HEIGHT
 from worldloom.worlds.pool import Pool
@@ -27,7 +27,7 @@ def renderer() -> Iterator[CPURenderer]:
 
 def rows_of(pool: Pool, lane: int) -> InstanceTable:
     rows = pool.scene.rows(pool.scene_lane[[lane]])[0]
-    return each_column(pool.scene.instances, lambda column: column[rows])
+    return map_columns(pool.scene.instances, lambda column: column[rows])
 
 
 def all_rows(pool: Pool, lanes: I64) -> list[bytes]:

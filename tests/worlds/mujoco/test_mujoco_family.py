@@ -11,11 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.determinism import draw
-from worldloom.kernels.tables import OUTPUTS
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.render.views import output_bits
 from worldloom.worlds.mujoco import rewards
 from worldloom.worlds.mujoco.family import Mujoco
 from worldloom.worlds.mujoco.models import files as models
@@ -229,11 +228,11 @@ def test_it_is_seen_from_every_camera_also_before_it_has_begun(renderer: CPURend
     lanes = pool.add(seeds(3))
     for _ in range(3):
         for camera in pool.family.cameras:
-            views = pool.views(lanes, camera.name, width=24, height=20, outputs=output_bits(OUTPUTS))
+            views = pool.views(lanes, camera.name, width=24, height=20, outputs=output_bits(OUTPUT_NAMES))
             for pictures in draw(pool, views, renderer):
                 assert np.ptp(pictures["rgb"]) > 0
                 assert pictures["segmentation"].max() < len(pool.family.labels)
         pool.step(lanes, control(*[0.0] * 6))
-    side = pool.views(lanes, "side", width=32, height=32, outputs=output_bits(OUTPUTS))
+    side = pool.views(lanes, "side", width=32, height=32, outputs=output_bits(OUTPUT_NAMES))
     first, second, _ = (one["rgb"] for one in draw(pool, side, renderer))
     assert not np.array_equal(first, second), "lanes that stand differently look different"

@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import F32, I64
-from worldloom.render.arena import NUMBERS
+from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.worlds.family import Camera, Placement
 from worldloom.worlds.mujoco.models.kernels import look_through
 from worldloom.worlds.mujoco.simulation.data import CAM_XMAT, CAM_XPOS
@@ -47,7 +47,7 @@ class Cameras:
             half_height, orthographic = self._free_lens
             return Placement(self._free_pose, half_height, orthographic, self._near, self._far)
         pose = np.empty((len(places), 3, 4), np.float32)
-        look_through(NUMBERS, places, CAM_XPOS, CAM_XMAT, camera, pose)
+        look_through(PROCESS_FLOAT64, places, CAM_XPOS, CAM_XMAT, camera, pose)
         half_height, orthographic = self._lenses[camera]
         return Placement(pose, half_height, orthographic, self._near, self._far)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from worldloom.kernels.tables import F32
-from worldloom.render.meshes import Lighter, Mesh, join
+from worldloom.render.meshes import CoarserMesh, Mesh, join
 from worldloom.worlds.mujoco.models.meshes import from_corners
 
 _FACES = (
@@ -44,9 +44,9 @@ def wrapped(mesh: Mesh, ways: Callable[[F32], np.ndarray], pictures: tuple[int, 
             uvs = across / np.maximum(part[..., 6:] @ out, _MIDDLE)[..., None] * (1 - 1 / size) / 2 + 0.5
             pieces.setdefault(picture, []).append(from_corners(part[..., :3], part[..., 3:6], uvs))
     whole = {picture: join(*some) for picture, some in pieces.items()}
-    if mesh.lighter is None:
+    if mesh.coarser is None:
         return whole
-    fewer = wrapped(mesh.lighter.mesh, ways, pictures, size)
+    fewer = wrapped(mesh.coarser.mesh, ways, pictures, size)
     return {
         picture: Mesh(
             some.positions,
@@ -54,7 +54,7 @@ def wrapped(mesh: Mesh, ways: Callable[[F32], np.ndarray], pictures: tuple[int, 
             some.uvs,
             some.triangles,
             some.two_sided,
-            Lighter(fewer[picture], mesh.lighter.size) if picture in fewer else None,
+            CoarserMesh(fewer[picture], mesh.coarser.size) if picture in fewer else None,
         )
         for picture, some in whole.items()
     }

@@ -6,11 +6,11 @@ column of it is which, the caller says.
 
 import numpy as np
 
-from worldloom.kernels.compiling import brief
+from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64, LAMP_DIRECTION, LAMP_POSITION
 
 
-@brief
+@kernel_holding_gil
 def dress_things(
     numbers: F64,
     places: I64,
@@ -37,7 +37,7 @@ def dress_things(
                 pose[first + row, i, 3] = numbers[at + i]
 
 
-@brief
+@kernel_holding_gil
 def dress_lamps(
     numbers: F64,
     places: I64,
@@ -59,7 +59,7 @@ def dress_lamps(
                 lamps[scene_lanes[k], lamp, LAMP_DIRECTION + i] = numbers[along + i]
 
 
-@brief
+@kernel_holding_gil
 def look_through(numbers: F64, places: I64, position_column: int, rotation_column: int, camera: int, pose: F32) -> None:
     """Poses [n, 3, 4] of one of the model's cameras. Where a simulation has lost its numbers, it stands at the origin:
     a camera that is nowhere would be refused, and with it everybody's pictures."""

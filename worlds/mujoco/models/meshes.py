@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import I32
-from worldloom.render.meshes import Lighter, Mesh, grid, join
+from worldloom.render.meshes import CoarserMesh, Mesh, grid, join
 
 _FEW = 64
 """A mesh of so few triangles needs no lighter version."""
@@ -44,7 +44,7 @@ def lightened(mesh: Mesh) -> Mesh:
 
 
 def _with(mesh: Mesh, lighter: Mesh, size: float) -> Mesh:
-    return replace(mesh, lighter=Lighter(lighter, (size, size, size)))
+    return replace(mesh, coarser=CoarserMesh(lighter, (size, size, size)))
 
 
 def _clustered(mesh: Mesh, cell: float) -> Mesh | None:
@@ -126,8 +126,8 @@ def laid_on(mesh: Mesh, scale: tuple[float, float]) -> Mesh:
     """The same mesh with a texture laid on from above, `scale` times in two units, as MuJoCo does it."""
     offset = np.array([0.5, 0.5])
     uvs = mesh.positions[:, :2] * np.array([0.5 * scale[0], -0.5 * scale[1]]) - offset
-    lighter = mesh.lighter and Lighter(laid_on(mesh.lighter.mesh, scale), mesh.lighter.size)
-    return replace(mesh, uvs=uvs.astype(np.float32), lighter=lighter)
+    lighter = mesh.coarser and CoarserMesh(laid_on(mesh.coarser.mesh, scale), mesh.coarser.size)
+    return replace(mesh, uvs=uvs.astype(np.float32), coarser=lighter)
 
 
 def digest_of(mesh: Mesh) -> str:

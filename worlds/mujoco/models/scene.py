@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, U8
-from worldloom.render.arena import NUMBERS
+from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Camera, Placement
@@ -123,7 +123,7 @@ class Terrains:
             for lane, rows in zip(scene_lanes.tolist(), scene.rows(scene_lanes), strict=True):
                 if scene.instances.mesh[rows[row]] != NO_MESH:
                     name = f"mujoco.terrain of lane {lane} of scene {number}, row {row}"
-                    scene.instances.mesh[rows[row]] = self._assets.put_mesh(name, mesh)
+                    scene.instances.mesh[rows[row]] = self._assets.set_mesh(name, mesh)
 
 
 _PLACES = {"geom": (GEOM_XPOS, GEOM_XMAT), "site": (SITE_XPOS, SITE_XMAT)}
@@ -184,8 +184,8 @@ class Looks:
     def dress(self, places: I64, scene: Scene, scene_lanes: I32) -> None:
         """Poses of all that may move, and of the lamps, in lanes that are about to be drawn."""
         first_row, pose = scene.lanes.first_row, scene.instances.pose
-        dress_things(NUMBERS, places, self._rows, self._scales_in(scene), scene_lanes, first_row, pose)
-        dress_lamps(NUMBERS, places, LIGHT_XPOS, LIGHT_XDIR, self._lights, scene_lanes, scene.lanes.lamps)
+        dress_things(PROCESS_FLOAT64, places, self._rows, self._scales_in(scene), scene_lanes, first_row, pose)
+        dress_lamps(PROCESS_FLOAT64, places, LIGHT_XPOS, LIGHT_XDIR, self._lights, scene_lanes, scene.lanes.lamps)
         self._tendons.dress(places, scene, scene_lanes)
         self._skins.dress(places, scene, scene_lanes)
 

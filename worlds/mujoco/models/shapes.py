@@ -1,7 +1,7 @@
 """Meshes of MuJoCo's own shapes, with textures laid on as MuJoCo lays them.
 
 Each is one unit from its middle to its sides, to be scaled by a geom's sizes. How many sides round things have is ours
-to choose: what nobody can see on the screen is left out (`Mesh.lighter`).
+to choose: what nobody can see on the screen is left out (`Mesh.coarser`).
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 
 from worldloom.kernels.tables import F32
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.meshes import Mesh, grid, join, turned, with_lighter
+from worldloom.render.meshes import Mesh, grid, join, turned, with_coarser
 
 _SLICES = 32
 _STACKS = 16
@@ -22,7 +22,7 @@ bounded: a capsule's half length is wrong by a two-thousandth of itself at most.
 
 def take(assets: AssetLibrary, name: str, make: Callable[[], Mesh]) -> int:
     """The number of a mesh of the library; made when it is first asked for."""
-    with assets.alone:
+    with assets.lock:
         try:
             return assets.mesh(name)
         except ValueError:
@@ -93,14 +93,14 @@ def sphere(slices: int = _SLICES) -> Mesh:
     stacks = slices * _STACKS // _SLICES
     latitude = np.linspace(-np.pi / 2, np.pi / 2, stacks + 1)
     r, z = np.cos(latitude), np.sin(latitude)
-    return with_lighter(turned(r, z, r, z, np.linspace(1, 0, stacks + 1), slices), slices, sphere, (1.0, 1.0, 1.0))
+    return with_coarser(turned(r, z, r, z, np.linspace(1, 0, stacks + 1), slices), slices, sphere, (1.0, 1.0, 1.0))
 
 
 def pipe(slices: int = _SLICES) -> Mesh:
     """The texture goes around once."""
     one = np.ones(2)
     side = turned(one, np.array([-1.0, 1.0]), one, 0 * one, np.array([1.0, 0.0]), slices)
-    return with_lighter(side, slices, pipe, (1.0, 1.0, 0.0))
+    return with_coarser(side, slices, pipe, (1.0, 1.0, 0.0))
 
 
 def drum(slices: int = _SLICES) -> Mesh:
@@ -112,7 +112,7 @@ def drum(slices: int = _SLICES) -> Mesh:
         Mesh(m.positions, m.normals, (m.positions[:, :2] + 1) / np.float32(2), m.triangles, False)
         for m in (bottom, top)
     ]
-    return with_lighter(join(pipe(slices), *ends), slices, drum, (1.0, 1.0, 0.0))
+    return with_coarser(join(pipe(slices), *ends), slices, drum, (1.0, 1.0, 0.0))
 
 
 def pill(half_length: float, slices: int = _SLICES) -> Mesh:
@@ -127,7 +127,7 @@ def pill(half_length: float, slices: int = _SLICES) -> Mesh:
         turned(r, z + half_length, r, z, v, slices),
         turned(r[::-1], -z[::-1] - half_length, r[::-1], -z[::-1], 1 - v[::-1], slices),
     )
-    return with_lighter(join(*parts), slices, lambda fewer: pill(half_length, fewer), (1.0, 1.0, 1.0))
+    return with_coarser(join(*parts), slices, lambda fewer: pill(half_length, fewer), (1.0, 1.0, 1.0))
 
 
 def _all_facing(way: "F32 | tuple[int, int, int]", count: int) -> F32:

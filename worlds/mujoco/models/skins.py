@@ -11,9 +11,9 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from worldloom.kernels.compiling import brief
+from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64
-from worldloom.render.arena import NUMBERS
+from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.meshes import Mesh
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.models.contents import SHOWN_GROUPS
@@ -62,7 +62,7 @@ class Skins:
         """Where they are now."""
         if self.rows:
             first_row, pose = scene.lanes.first_row, scene.instances.pose
-            dress_skins(NUMBERS, places, XPOS, XMAT, self._links, self._shares, scene_lanes, first_row, pose)
+            dress_skins(PROCESS_FLOAT64, places, XPOS, XMAT, self._links, self._shares, scene_lanes, first_row, pose)
 
 
 def pieces_of(model: mujoco.MjModel, skin: int) -> list[Piece]:
@@ -129,7 +129,7 @@ def _normals(points: F64, faces: I32) -> F64:
     return np.where(length > 0, normals / np.where(length > 0, length, 1), (0.0, 0.0, 1.0))
 
 
-@brief
+@kernel_holding_gil
 def dress_skins(
     numbers: F64,
     places: I64,

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from worldloom.kernels.compiling import brief, inlined
+from worldloom.kernels.compiling import inlined, kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64
 
 # Whole numbers of a tendon.
@@ -134,7 +134,7 @@ def hang_rope(points: F64, gravity: F64, length: float, tubes: int, row: int, r:
         lay_tube(pose, row + k, ax, ay, az, bx, by, bz, r)
 
 
-@brief
+@kernel_holding_gil
 def dress_tendons(
     numbers: F64,
     integers: I32,

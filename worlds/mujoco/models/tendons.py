@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import F64, I32, I64
-from worldloom.render.arena import INTEGERS, NUMBERS, place_of, place_of_numbers
+from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32, address_of, float64_index_of
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.models.appearance import PLAIN
 from worldloom.worlds.mujoco.models.contents import shown_tendons
@@ -67,8 +67,8 @@ class Tendons:
             return
         lengths, firsts, counts, objects = self._offsets
         dress_tendons(
-            NUMBERS,
-            INTEGERS,
+            PROCESS_FLOAT64,
+            PROCESS_INT32,
             places,
             WRAP_XPOS,
             QPOS,
@@ -92,11 +92,12 @@ def _offsets(model: mujoco.MjModel) -> tuple[int, int, int, int]:
     All arrays of an MjData lie in one block of memory, at distances that depend on nothing but the model.
     """
     data = mujoco.MjData(model)
-    anchor = place_of(data.qpos)
+    anchor = address_of(data.qpos)
     firsts, counts, objects = (
-        (place_of(array) - anchor) // INTEGERS.itemsize for array in (data.ten_wrapadr, data.ten_wrapnum, data.wrap_obj)
+        (address_of(array) - anchor) // PROCESS_INT32.itemsize
+        for array in (data.ten_wrapadr, data.ten_wrapnum, data.wrap_obj)
     )
-    return place_of_numbers(data.ten_length) - place_of_numbers(data.qpos), firsts, counts, objects
+    return float64_index_of(data.ten_length) - float64_index_of(data.qpos), firsts, counts, objects
 
 
 def _most_points(model: mujoco.MjModel, tendon: int) -> int:

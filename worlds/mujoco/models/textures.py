@@ -17,7 +17,7 @@ CUBE_FACES = 6
 def paint(assets: AssetLibrary, pixels: U8, repeats: bool) -> int:
     """The number of the library's texture that shows this picture [height, width, 3]; taken in if it is new."""
     name = _name(pixels, repeats)
-    with assets.alone:
+    with assets.lock:
         try:
             return assets.texture(name)
         except ValueError:
@@ -28,7 +28,7 @@ def paint_sky(assets: AssetLibrary, faces: list[U8]) -> int:
     """The number of the first of six textures, one after another, that show these pictures."""
     names = [f"{_name(np.concatenate(faces), False)} face {face}" for face in range(CUBE_FACES)]
     pictures = [resampled(pixels, assets.texture_size, False) for pixels in faces]
-    with assets.alone:
+    with assets.lock:
         try:
             return assets.texture(names[0])
         except ValueError:

@@ -1,7 +1,7 @@
 """Where the numbers of a simulation lie in memory: how kernels read and write what MuJoCo computes, without copies.
 
 An MjData keeps its arrays where they are for as long as it lives. So a lane's places are found once, and kernels go
-through `worldloom.render.arena.NUMBERS`, all memory as float64.
+through `worldloom.render.arena.PROCESS_FLOAT64`, all memory as float64.
 
 The numbers of many simulations at once, as arrays with a row for each lane.
 
@@ -19,7 +19,7 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import F64, I64, U8
-from worldloom.render.arena import NUMBERS, place_of, place_of_numbers
+from worldloom.render.arena import PROCESS_FLOAT64, address_of, float64_index_of
 from worldloom.worlds.family import State
 from worldloom.worlds.mujoco.simulation.kernels import gather
 
@@ -38,7 +38,7 @@ CAM_XPOS, CAM_XMAT, LIGHT_XPOS, LIGHT_XDIR, WRAP_XPOS = range(15, 20)
 
 def places_of(data: mujoco.MjData) -> I64:
     """The places [len(FIELDS)] of a simulation's arrays. It must live for as long as they are used."""
-    return np.array([place_of_numbers(getattr(data, name)) for name in FIELDS], np.int64)
+    return np.array([float64_index_of(getattr(data, name)) for name in FIELDS], np.int64)
 
 
 class Numbers:
@@ -60,7 +60,7 @@ class Numbers:
             raise AttributeError(f"no numbers {name!r}: expected some of {', '.join(FIELDS)}")
         shape = getattr(self._template, name).shape
         out = np.empty((len(self._lanes), int(np.prod(shape))))
-        gather(self._lanes, self._state.places, FIELDS.index(name), np.arange(out.shape[1]), NUMBERS, out)
+        gather(self._lanes, self._state.places, FIELDS.index(name), np.arange(out.shape[1]), PROCESS_FLOAT64, out)
         return out.reshape(len(self._lanes), *shape)
 
     def sensor(self, name: str) -> F64:
@@ -92,7 +92,7 @@ class Changes:
 
     def places(self, model: mujoco.MjModel) -> I64:
         """Where in all memory a model has them. It must live for as long as that is used."""
-        return np.array([place_of(getattr(model, name)) for name in self._names], np.int64)
+        return np.array([address_of(getattr(model, name)) for name in self._names], np.int64)
 
 
 def arrays_of(model: mujoco.MjModel) -> dict[str, np.ndarray]:

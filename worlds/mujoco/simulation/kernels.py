@@ -7,7 +7,7 @@ only: an error that would end the process, or a warning, which MuJoCo counts in 
 import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
-from worldloom.kernels.intrinsics import take_part
+from worldloom.kernels.intrinsics import fetch_add
 from worldloom.kernels.tables import F64, I32, I64, U8
 from worldloom.worlds.mujoco.simulation.c_calls import TEXT_BYTES, call_four, call_one
 
@@ -52,7 +52,7 @@ def step_lanes(
     each takes the next part.
     """
     before = call_one(tools[2], tools[1])
-    first = take_part(taken, part)
+    first = fetch_add(taken, part)
     while first < lanes.size:
         for k in range(first, min(first + part, lanes.size)):
             lane = lanes[k]
@@ -62,7 +62,7 @@ def step_lanes(
                 _fit(own[lane], own_lengths, own_at[which], memory)
             text = texts + TEXT_BYTES * k
             alarms[k] = _run(models, data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
-        first = take_part(taken, part)
+        first = fetch_add(taken, part)
     call_one(tools[2], before)
 
 

@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import F64, I64
-from worldloom.render.arena import INTEGERS, MEMORY, NUMBERS, place_of
+from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32, PROCESS_MEMORY, address_of
 from worldloom.worlds.family import State
 from worldloom.worlds.mujoco.simulation.c_calls import TEXT_BYTES, make_guard
 from worldloom.worlds.mujoco.simulation.data import CTRL, FIELDS, Changes, places_of
@@ -56,7 +56,7 @@ def take(state: State, lane: int, data: mujoco.MjData) -> None:
     state.simulation[lane] = data
     state.data[lane] = data._address
     state.places[lane] = places_of(data)
-    state.counts_at[lane] = place_of(counts) // 4
+    state.counts_at[lane] = address_of(counts) // 4
 
 
 def calls_of_step(model: mujoco.MjModel, steps: int) -> I64:
@@ -122,9 +122,9 @@ class Stepper:
                 part,
                 taken,
                 texts.ctypes.data,
-                MEMORY,
-                NUMBERS,
-                INTEGERS,
+                PROCESS_MEMORY,
+                PROCESS_FLOAT64,
+                PROCESS_INT32,
                 alarms,
             )
 

@@ -9,12 +9,12 @@ from hypothesis.extra import numpy as hnp
 
 from worldloom.kernels.wire import write_rows, write_varints
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.render.arena import MEMORY
+from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.server.cogment.environments.messages import Memory, Seen, observation_layout, share
 from worldloom.server.dm_env_rpc.specs import DTYPES
 from worldloom.server.engine.observations import ObservationRequest, ObservationSpec, ReplyLayout
 
-NUMBERS = [dtype for dtype in DTYPES if dtype != "str"]
+PROCESS_FLOAT64 = [dtype for dtype in DTYPES if dtype != "str"]
 NAMES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), unique=True, max_size=5)
 
 
@@ -22,7 +22,7 @@ NAMES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), unique=Tru
 def offered(draw: st.DrawFn) -> tuple[ObservationSpec, ...]:
     shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
     return tuple(
-        ObservationSpec(uid, name, draw(st.sampled_from(NUMBERS)), draw(shapes), None, None)
+        ObservationSpec(uid, name, draw(st.sampled_from(PROCESS_FLOAT64)), draw(shapes), None, None)
         for uid, name in enumerate(draw(NAMES))
     )
 
@@ -48,9 +48,9 @@ def filled(layout: ReplyLayout, values: list[np.ndarray]) -> bytes:
         start = np.array([place + where.offset])
         row = np.ascontiguousarray(value).reshape(1, -1)
         if where.as_varints:
-            write_varints(row.astype(np.int64), start, MEMORY)
+            write_varints(row.astype(np.int64), start, PROCESS_MEMORY)
         elif row.size:
-            write_rows(row.view(np.uint8), start, MEMORY)
+            write_rows(row.view(np.uint8), start, PROCESS_MEMORY)
     return data
 
 

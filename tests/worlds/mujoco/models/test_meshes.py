@@ -95,17 +95,17 @@ def test_a_cube_texture_covers_all_of_a_mesh_once(shape: str) -> None:
         axis, sign = picture // 2, 1 - 2 * (picture % 2)
         reach = np.abs(part.positions).max(axis=1)
         np.testing.assert_allclose(sign * part.positions[:, axis], reach, atol=1e-5)  # it is cut at the cube's edges
-        assert (part.lighter is None) == (mesh.lighter is None)
+        assert (part.coarser is None) == (mesh.coarser is None)
     together = wrapped(mesh, lambda points: points, (0,) * 6, 64)
     assert list(together) == [0]
 
 
 def test_lighter_versions_are_lighter_and_close() -> None:
     mesh = lightened(shapes.sphere(128))
-    assert mesh.lighter is not None
+    assert mesh.coarser is not None
     sizes = []
-    while mesh.lighter is not None:
-        coarse, cell = mesh.lighter.mesh, mesh.lighter.size[0]
+    while mesh.coarser is not None:
+        coarse, cell = mesh.coarser.mesh, mesh.coarser.size[0]
         assert len(coarse.triangles) < 0.75 * len(mesh.triangles)
         np.testing.assert_allclose(np.linalg.norm(coarse.positions, axis=1), 1, atol=cell)
         sizes.append(cell)

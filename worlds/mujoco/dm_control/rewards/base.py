@@ -15,7 +15,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from worldloom.kernels.compiling import brief
+from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F64
 from worldloom.worlds.mujoco.dm_control.suite import rewards
 from worldloom.worlds.mujoco.simulation.data import Numbers
@@ -46,7 +46,7 @@ def tolerance(x: F64, bounds: tuple[float, float] = (0.0, 0.0), **edge: Any) -> 
     return np.asarray(rewards.tolerance(x, bounds, **edge))
 
 
-@brief
+@kernel_holding_gil
 def raise_each(x: F64, exponent: float, out: F64) -> None:
     """Raise each number to a power with the C library's pow, as Python and NumPy do with a single number.
 

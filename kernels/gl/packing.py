@@ -1,38 +1,54 @@
-"""Records for the graphics card: everything a shader needs of one visible row, or of one layer, side by side.
+"""Packing for the graphics card: records that shaders read, and frames from the pixels read back.
 
-What a row needs is computed here once, in float64, instead of for every vertex: the card gets a row's way into its
-view's clip space and nothing of the scene that the page does not show. The layouts are those of
-`render/shaders/geometry.vert.glsl`, `render/shaders/layers.glsl` and `render/shaders/lamps.glsl`.
+Everything a shader needs of one visible row, or of one layer, lies side by side in a record. What is the same for all
+vertices of a row is computed here once, in float64: the card gets the transform from local to clip space and nothing of
+the scene that the page does not show. The layouts are those of `render/shaders/geometry.vert.glsl`,
+`render/shaders/layers.glsl` and `render/shaders/lamps.glsl`.
+
+The card returns one word a pixel (see `kernels/pixel_formats.py`) and one float32 where depth was asked for. Both come
+layer after layer, row 0 at the top.
 """
 
 import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
+from worldloom.kernels.outputs import (
+    DEPTH,
+    DEPTH_COLUMN,
+    GRAY,
+    GRAY_COLUMN,
+    RGB,
+    RGB_COLUMN,
+    SEGMENTATION,
+    SEGMENTATION_COLUMN,
+)
+from worldloom.kernels.pixel_formats import write_gray, write_labels, write_rgb
 from worldloom.kernels.raster.cull import model_view
 from worldloom.kernels.tables import (
     F32,
     F64,
-    HEAD,
+    HEADLIGHT,
     I32,
     I64,
     LAMP_AMBIENT,
+    LAMP_ATTENUATION,
     LAMP_CONE,
     LAMP_DIFFUSE,
     LAMP_DIRECTION,
     LAMP_EXPONENT,
-    LAMP_FADING,
     LAMP_KIND,
     LAMP_POSITION,
     LAMP_SPECULAR,
     SPOT,
+    U8,
+    U32,
     InstanceTable,
     LaneTable,
     ViewTable,
 )
 
-INSTANCE_FLOATS = 36
-LAYER_FLOATS = 40
-LAMP_FLOATS = 24
+INSTANCE_FLOATS, LAYER_FLOATS, LAMP_FLOATS = 36, 40, 24
+"""Numbers of a record."""
 
 
 @kernel
@@ -46,7 +62,7 @@ def pack_instances(
     matrix: F64,
     records: F32,
 ) -> None:
-    """Write a record [n, 36] for each visible row: nine vectors of four, in the order drawn.
+    """Write a record [n, 36] for each visible row, in drawing order: nine vectors of four numbers.
 
     0 to 2: local position to clip x, clip y and depth. 3: depth to clip z (scale, offset), orthographic, layer.
     4 to 6: the pose's cofactors in x, y, z (at most 1 in size), colour in w. 7: uv scale, texture, label.
@@ -65,7 +81,7 @@ def pack_instances(
             records[pair, 8 + j] = -matrix[2, j]
         near = np.float64(views.near[view])
         far = np.float64(views.far[view])
-        # Depth runs from 1 at the near plane to 0 at the far plane, which is where float numbers are dense: far away.
+        # Clip z is 1 at the near plane and 0 at the far plane: floats are dense near 0, where depths are large.
         if views.orthographic[view]:
             records[pair, 12] = -1.0 / (far - near)
             records[pair, 13] = far / (far - near)
@@ -89,7 +105,7 @@ def pack_instances(
 
 @inlined
 def _pack_cofactors(instances: InstanceTable, row: int, pair: int, records: F32) -> None:
-    """The matrix that carries normals, scaled so that it neither vanishes nor overflows: shaders make them unit."""
+    """Write the cofactor matrix, which transforms normals, scaled to at most 1: shaders normalise the result."""
     pose = instances.pose
     a, b, c = np.float64(pose[row, 0, 0]), np.float64(pose[row, 0, 1]), np.float64(pose[row, 0, 2])
     d, e, f = np.float64(pose[row, 1, 0]), np.float64(pose[row, 1, 1]), np.float64(pose[row, 1, 2])
@@ -109,7 +125,7 @@ def _pack_cofactors(instances: InstanceTable, row: int, pair: int, records: F32)
 
 @kernel
 def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, texture_size: int, records: F32) -> None:
-    """Write a record [n, 40] for each layer: light, fog, sky, and the rays of its camera; see `layers.glsl`."""
+    """Write a record [n, 40] for each layer: light, fog, sky and camera rays; see `layers.glsl`."""
     first_lamp = 0
     smallest = np.log2(np.float64(texture_size))
     for layer in range(page.size):
@@ -151,7 +167,7 @@ def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, texture_size: int
 
 @kernel
 def pack_lamps(lanes: LaneTable, views: ViewTable, page: I64, records: F32) -> None:
-    """Write a record [n, 24] for each lamp of each layer, as seen from the layer's eye; see `lamps.glsl`."""
+    """Write a record [n, 24] for each lamp of each layer, relative to the layer's camera; see `lamps.glsl`."""
     number = 0
     for layer in range(page.size):
         view = page[layer]
@@ -166,19 +182,48 @@ def _pack_lamp(lamp: F32, camera: F32, record: F32) -> None:
     kind = lamp[LAMP_KIND]
     length = 0.0
     for axis in range(3):
-        along = -np.float64(camera[axis, 2]) if kind == HEAD else np.float64(lamp[LAMP_DIRECTION + axis])
+        along = -np.float64(camera[axis, 2]) if kind == HEADLIGHT else np.float64(lamp[LAMP_DIRECTION + axis])
         length += along * along
     scale = 1.0 / np.sqrt(length) if length > 0.0 else 0.0
     for axis in range(3):
-        along = -np.float64(camera[axis, 2]) if kind == HEAD else np.float64(lamp[LAMP_DIRECTION + axis])
+        along = -np.float64(camera[axis, 2]) if kind == HEADLIGHT else np.float64(lamp[LAMP_DIRECTION + axis])
         record[16 + axis] = along * scale
         from_eye = np.float64(lamp[LAMP_POSITION + axis]) - np.float64(camera[axis, 3])
         record[axis] = from_eye if kind == SPOT else -along * scale
         record[4 + axis] = lamp[LAMP_AMBIENT + axis]
         record[8 + axis] = lamp[LAMP_DIFFUSE + axis]
         record[12 + axis] = lamp[LAMP_SPECULAR + axis]
-        record[20 + axis] = lamp[LAMP_FADING + axis]
+        record[20 + axis] = lamp[LAMP_ATTENUATION + axis]
     record[3] = 1.0 if kind == SPOT else 0.0
     record[7] = lamp[LAMP_CONE]
     record[11] = lamp[LAMP_EXPONENT]
     record[15], record[19], record[23] = 0.0, 0.0, 0.0
+
+
+@inlined
+def _copy(source: U8, out: U8) -> None:
+    for byte in range(out.size):
+        out[byte] = source[byte]
+
+
+@kernel
+def unpack_frames(words: U32, depth_bytes: U8, views: ViewTable, page: I64, offsets: I64, arena: U8) -> None:
+    """Write the frames of a page of views of one size to their offsets in the arena.
+
+    `words` [layers, pixels]; `depth_bytes` [layers, 4 * pixels], or [0, 0] where no view of the page asks for depth.
+    """
+    for layer in range(page.size):
+        view = page[layer]
+        pixels = np.int64(views.width[view]) * views.height[view]
+        asked = views.outputs[view]
+        if asked & RGB:
+            write_rgb(words[layer], 0, pixels, arena, offsets[view, RGB_COLUMN])
+        if asked & GRAY:
+            start = offsets[view, GRAY_COLUMN]
+            write_gray(words[layer], arena[start : start + pixels])
+        if asked & DEPTH:
+            start = offsets[view, DEPTH_COLUMN]
+            _copy(depth_bytes[layer], arena[start : start + 4 * pixels])
+        if asked & SEGMENTATION:
+            start = offsets[view, SEGMENTATION_COLUMN]
+            write_labels(words[layer], arena[start : start + pixels])

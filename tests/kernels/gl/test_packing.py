@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.kernels.pixel_formats import unpack
-from worldloom.kernels.tables import DEPTH, I64, OUTPUT_BYTES, U8, ViewTable
+from worldloom.kernels.gl.packing import unpack_frames
+from worldloom.kernels.outputs import DEPTH, PIXEL_BYTES
+from worldloom.kernels.tables import I64, U8, ViewTable
 from worldloom.render.views import frame_bytes, make_views
 
 CANARY = 0xA5
@@ -30,7 +31,7 @@ def scatter(views: ViewTable, gaps: np.ndarray) -> tuple[I64, int]:
     offsets = np.full(sizes.shape, -1, np.int64)
     end = 0
     for place in np.random.default_rng(int(gaps.sum())).permutation(sizes.size):
-        view, output = divmod(int(place), len(OUTPUT_BYTES))
+        view, output = divmod(int(place), len(PIXEL_BYTES))
         if sizes[view, output]:
             end += int(gaps[view, output])
             offsets[view, output] = end
@@ -61,7 +62,7 @@ def test_every_output_lands_where_it_belongs_and_nowhere_else(
                 picture = expected(words[layer], depths[layer], asked[view], output)
                 wanted[offsets[view, output] : offsets[view, output] + picture.size] = picture
 
-    unpack(words, depths.view(np.uint8), views, page, offsets, arena)
+    unpack_frames(words, depths.view(np.uint8), views, page, offsets, arena)
 
     np.testing.assert_array_equal(arena, wanted)
 
@@ -71,6 +72,6 @@ def test_no_depth_is_needed_where_none_is_asked_for() -> None:
     arena = np.zeros(9, np.uint8)
     words = np.array([[0x00030201, 0x11060504, 0xFF090807]], np.uint32)
 
-    unpack(words, np.empty((0, 0), np.uint8), views, np.array([0]), np.array([[0, -1, -1, -1]]), arena)
+    unpack_frames(words, np.empty((0, 0), np.uint8), views, np.array([0]), np.array([[0, -1, -1, -1]]), arena)
 
     assert arena.tolist() == list(range(1, 10))
