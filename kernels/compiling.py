@@ -34,6 +34,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 _IMPORT_FROM = re.compile(r"^[ \t]*from ([\w.]+) import (\([^)]*\)|.+)", re.MULTILINE)
 _IMPORT = re.compile(r"^[ \t]*import ([\w.]+)", re.MULTILINE)
 _NAME = re.compile(r"\w+")
+_DECORATED = re.compile(r"^@(?:\w+\.)?(?:kernel|kernel_holding_gil|inlined|device_function|intrinsic)\b", re.MULTILINE)
 
 _functions: set[str] = set()
 """Qualified names of all functions that have one of the decorators below."""
@@ -91,8 +92,8 @@ def _imported_for_kernels(module: str) -> frozenset[str]:
 
 
 def _holds_kernels(module: str) -> bool:
-    """Return whether a module defines kernels: it then imports a decorator of this module."""
-    return f"from {__name__} import" in _source(module)
+    """Return whether a module defines functions with a decorator of this module, or intrinsics."""
+    return _DECORATED.search(_source(module)) is not None
 
 
 def _is_package(module: str) -> bool:

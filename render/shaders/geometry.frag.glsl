@@ -1,7 +1,7 @@
 #version 450
 #include "surface.glsl"
 
-// By the light of the lane: one sun, and what comes from everywhere.
+// Lit by the lane's directional light and its ambient light.
 void main() {
     vec3 albedo = color_label.rgb;
     if (texture_index >= 0) albedo *= texel();

@@ -5,7 +5,7 @@
 layout(location = 0) in vec3 position;
 layout(location = 1) in vec3 normal;
 layout(location = 2) in vec2 uv;
-// One visible row, the same for all its vertices: kernels/gl/packing.py writes these records.
+// The record of one visible row, the same for all its vertices; written by kernels/gl/packing.py.
 layout(location = 3) in vec4 to_clip_x;
 layout(location = 4) in vec4 to_clip_y;
 layout(location = 5) in vec4 to_depth;
@@ -38,7 +38,7 @@ void main() {
     vec2 clip = vec2(dot(to_clip_x, local), dot(to_clip_y, local));
     gl_Position = vec4(
         clip.x,
-        -clip.y,  // down, so that row 0 of a texture is the top of the picture
+        -clip.y,  // flipped, so that row 0 of the target is the top of the frame
         depth_to_clip.x * depth_m + depth_to_clip.y,
         depth_to_clip.z > 0.0 ? 1.0 : depth_m
     );

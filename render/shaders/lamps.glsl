@@ -1,11 +1,11 @@
-// The lamps of a page's layers, one after another: kernels/gl/packing.py writes six vectors for each.
+// The lamps of the layers of a page, layer after layer: six vectors each, written by kernels/gl/packing.py.
 layout(binding = 4) uniform samplerBuffer lamps;
 
-const int PLACE = 0;         // from the eye to the lamp where w is 1, else the way to the light, unit length
-const int LAMP_AMBIENT = 1;  // w: cosine of the angle around its direction where it shines, -1: all around
+const int POSITION = 0;      // of a spot, relative to the camera (w is 1), else the unit vector towards the light
+const int LAMP_AMBIENT = 1;  // w: cosine of the half angle of its cone, -1: all directions
 const int DIFFUSE = 2;       // w: exponent of that cosine
 const int SPECULAR = 3;
-const int DIRECTION = 4;     // the way it points, unit length
-const int FADING = 5;        // by distance: constant, linear, quadratic
+const int DIRECTION = 4;     // unit vector
+const int ATTENUATION = 5;   // by distance: constant, linear, quadratic
 
 vec4 of_lamp(int lamp, int what) { return texelFetch(lamps, 6 * lamp + what); }

@@ -3,11 +3,11 @@
 #include "layers.glsl"
 
 // One triangle that covers a whole layer, at the far plane; one instance is one layer.
-out vec4 ray_up;               // the ray through this point; w: how far up the picture it is, 0 to 1
-flat out vec4 horizon_far;     // the sky's colour below; w: depth of the far plane
-flat out vec4 zenith_is_flat;  // the sky's colour above; w: 1 if orthographic
-// For a sky of textures.
-out vec3 sky_ray;              // the same ray; in an orthographic picture, the way the camera looks
+out vec4 ray_up;               // the ray through this point; w: height in the frame, 0 at the bottom to 1
+flat out vec4 horizon_far;     // the sky's colour at the horizon; w: depth of the far plane
+flat out vec4 zenith_is_flat;  // the sky's colour at the zenith; w: 1 if orthographic
+// For a sky box.
+out vec3 sky_ray;              // the same ray; in an orthographic view, the camera's forward axis
 flat out ivec2 sky_texture_level;
 
 void main() {

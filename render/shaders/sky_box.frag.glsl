@@ -3,27 +3,27 @@
 
 in vec3 sky_ray;
 flat in vec4 horizon_far;
-flat in ivec2 sky_texture_level;  // the first of six textures, and which of their levels
+flat in ivec2 sky_texture_level;  // first of six textures, and their mip level
 
 layout(binding = 0) uniform sampler2DArray textures;
 
 layout(location = 0) out vec4 out_color;
 layout(location = 1) out float out_depth;
 
-// The sides of a cube map, in OpenGL's order and turned as it turns them; of axes equally long, the first.
+// The faces of a cube map, in the order and orientation of OpenGL; of axes equally long, the first.
 void main() {
-    vec3 way = vec3(sky_ray.x, sky_ray.z, -sky_ray.y), size = abs(way);
+    vec3 ray = vec3(sky_ray.x, sky_ray.z, -sky_ray.y), size = abs(ray);
     int face;
-    vec3 across;  // to the right on that side, down, and how far away it is
+    vec3 across;  // coordinates to the right and down on that face, and the distance of its plane
     if (size.x >= size.y && size.x >= size.z) {
-        face = way.x >= 0.0 ? 0 : 1;
-        across = vec3(way.x >= 0.0 ? -way.z : way.z, -way.y, size.x);
+        face = ray.x >= 0.0 ? 0 : 1;
+        across = vec3(ray.x >= 0.0 ? -ray.z : ray.z, -ray.y, size.x);
     } else if (size.y >= size.z) {
-        face = way.y >= 0.0 ? 2 : 3;
-        across = vec3(way.x, way.y >= 0.0 ? way.z : -way.z, size.y);
+        face = ray.y >= 0.0 ? 2 : 3;
+        across = vec3(ray.x, ray.y >= 0.0 ? ray.z : -ray.z, size.y);
     } else {
-        face = way.z >= 0.0 ? 4 : 5;
-        across = vec3(way.z >= 0.0 ? way.x : -way.x, -way.y, size.z);
+        face = ray.z >= 0.0 ? 4 : 5;
+        across = vec3(ray.z >= 0.0 ? ray.x : -ray.x, -ray.y, size.z);
     }
     int level = sky_texture_level.y;
     float half_texel = 0.5 / float(textureSize(textures, level).x);

@@ -1,4 +1,4 @@
-// What a fragment is told of its surface, and what it makes of its colour.
+// Inputs and outputs of fragment shaders of surfaces, and what they share.
 #include "rounded.glsl"
 
 in vec3 world_normal;
@@ -32,13 +32,13 @@ vec3 texel() {
 }
 
 vec3 unit_normal() {
-    // Cofactors turn with the sign of the pose's volume, as the triangle's way round does: facing settles both.
+    // The sign of the pose's determinant flips both the cofactors and the winding: gl_FrontFacing accounts for both.
     vec3 n = gl_FrontFacing ? world_normal : -world_normal;
     return n * inversesqrt(max(dot(n, n), 1e-30));
 }
 
 void write(vec3 color) {
-    // A pixel's centre may lie outside a triangle that only its samples touch, and so before or beyond what is drawn.
+    // A pixel's centre may lie outside a triangle that covers only some of its samples, and so outside near..far.
     float depth = clamp(depth_m, ambient.w, ambient_ground.w);
     float fog = clamp((depth - to_light.w) * light_color.w, 0.0, 1.0);
     out_color = vec4(rounded(mix(color, fog_color, fog)), color_label.a);

@@ -60,11 +60,11 @@ def test_a_sphere_of_finer_pieces_comes_nearer_to_the_ball() -> None:
     ("change", "message"),
     [
         ({"positions": np.zeros((4, 2))}, r"mesh positions: expected shape \[n, 3\], got \[4, 2\]"),
-        ({"uvs": np.full((4, 2), np.nan)}, "mesh uvs: every number must be finite"),
+        ({"uvs": np.full((4, 2), np.nan)}, "mesh uvs: expected finite numbers only"),
         ({"uvs": np.zeros((3, 2))}, "expected as many normals and uvs, got 4 and 3"),
         ({"triangles": np.array([[0, 1, 4]])}, "name vertices 0 to 4: expected 0 to 3"),
         ({"triangles": np.zeros((0, 3))}, "at least one vertex and one triangle"),
-        ({"normals": np.zeros((4, 3))}, "expected every normal to have a length"),
+        ({"normals": np.zeros((4, 3))}, "mesh normals: expected none of length 0"),
     ],
 )
 def test_broken_meshes_are_refused(change: dict[str, np.ndarray], message: str) -> None:
@@ -121,7 +121,7 @@ def test_the_library_names_what_it_has() -> None:
     assert library.table.mesh_triangle_count[number] == 18
     with pytest.raises(ValueError, match="unknown mesh 'bax': expected one of box, plane"):
         library.mesh("bax")
-    with pytest.raises(ValueError, match="already: choose another name"):
+    with pytest.raises(ValueError, match=": expected a name that is not in use"):
         library.add_mesh("box", meshes.box())
     with pytest.raises(ValueError, match=r"expected uint8 \[8, 8, 3\], got float64 \[4, 4, 3\]"):
         library.add_texture("small", np.zeros((4, 4, 3)))  # type: ignore[arg-type]

@@ -221,9 +221,9 @@ def test_rows_move_seldom_enough_to_cost_what_is_freed() -> None:
 def test_what_cannot_be_is_said_clearly() -> None:
     scene = Scene(ASSETS)
     lanes = scene.add(3, 1)
-    with pytest.raises(ValueError, match="both must be 0 or more"):
+    with pytest.raises(ValueError, match="expected both to be 0 or more"):
         scene.add(-1, 2)
-    with pytest.raises(ValueError, match="named twice"):
+    with pytest.raises(ValueError, match="expected each only once"):
         scene.free([lanes[0], lanes[0]])
     scene.free(lanes[1])
     with pytest.raises(ValueError, match=f"cannot free lane {lanes[1]}: expected a lane that is in use"):
