@@ -25,7 +25,8 @@ float strength(int lamp, vec3 away, vec3 to_lamp, float cone, float exponent) {
 }
 
 vec3 lamplight(int lamp, vec3 n, vec3 viewer) {
-    vec4 position = of_lamp(lamp, POSITION), ambient_cone = of_lamp(lamp, LAMP_AMBIENT), diffuse = of_lamp(lamp, DIFFUSE);
+    vec4 position = of_lamp(lamp, POSITION);
+    vec4 ambient_cone = of_lamp(lamp, LAMP_AMBIENT), diffuse = of_lamp(lamp, DIFFUSE);
     vec3 to_lamp = position.xyz;
     float left = 1.0;
     if (position.w > 0.0) {

@@ -1,5 +1,5 @@
-// View and lane of each layer of the target: ten vectors each, written by kernels/gl/packing.py. They are read by vertex
-// shaders and passed on: a software driver reads a buffer texture one float at a time, which is slow for each pixel.
+// View and lane of each layer of the target: ten vectors each, written by kernels/gl/packing.py. Vertex shaders read
+// them and pass them on: a software driver reads a buffer texture one float at a time, which is slow for each pixel.
 layout(binding = 3) uniform samplerBuffer layers;
 
 const int TO_LIGHT = 0;        // unit vector towards the light; w: depth where fog begins

@@ -8,7 +8,7 @@ layout(binding = 2) uniform sampler2DMSArray sampled_depth;
 layout(location = 0) out vec4 out_color;
 layout(location = 1) out float out_depth;
 
-// The mean of four colours, halves rounded up; label and depth are those of the first sample, since they cannot be averaged.
+// The mean of four colours, halves rounded up; label and depth are those of the first sample: a mean has no meaning.
 void main() {
     ivec3 texel = ivec3(gl_FragCoord.xy, layer_index);
     vec4 first = texelFetch(sampled_color, texel, 0);

@@ -22,15 +22,13 @@ PACKAGES = (
     "worlds",
     "protos",
     "server",
-    "client",
     "profiler",
     "demo",
     "bench",
     "front",
     "scripts",
 )
-CLIENT = "client/stream.py"
-"""A remote client must not import kernels. Which frames it can share in memory it knows by the endings of their names."""
+"""All but the client: a remote one must not import kernels, so that it needs no numba."""
 
 
 def test_columns_bits_and_sizes_follow_the_table() -> None:

@@ -1,4 +1,4 @@
-"""Places, sizes and soundness of views; judged by plain NumPy, and by the checks that find words for what is wrong."""
+"""Offsets, sizes and validity of views, compared with plain NumPy and with the checks that explain errors."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ SPOILS: dict[str, tuple[Any, ...]] = {
     "near": (0.0, -1.0, np.nan, np.inf, -np.inf, 1e-30, -3e38),
     "far": (0.0, -1.0, np.nan, np.inf, -np.inf, 3e38, 0.05),
 }
-"""Numbers at and around what each column may hold."""
+"""Values at and around the limits of each column."""
 LANE_SPOILS = {"lamp_count": (-1, 0, MAX_LAMPS, MAX_LAMPS + 1), "sky_textures": (-2, -1, 0, 2, 3, 2**31 - 1)}
 
 

@@ -1,4 +1,4 @@
-"""Numbers on the wire, judged by protobuf."""
+"""Numbers of messages, compared with protobuf."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_rows_land_where_they_belong(rows: np.ndarray) -> None:
 
 
 def _packed(numbers: list[int]) -> bytes:
-    """The packed numbers alone, without the tag and the length before them."""
+    """Return the packed numbers without the tag and the length before them."""
     message = rpc.Tensor.Int64Array(array=numbers).SerializeToString()
     place = 1
     while message and message[place] >= 0x80:

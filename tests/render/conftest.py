@@ -1,4 +1,4 @@
-"""The renderers under test, each made once: whatever takes `renderer` runs with every one of them."""
+"""The renderers under test, each created once: tests that take `renderer` run with both."""
 
 from collections.abc import Iterator
 

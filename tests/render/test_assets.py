@@ -1,4 +1,4 @@
-"""Meshes that are closed, face outwards and are one metre large; textures that repeat; and what is refused."""
+"""Meshes are closed, face outwards and have a size of one metre; textures repeat; bad assets are errors."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ TEXTURES = [textures.checker, textures.brick, textures.wood, textures.noise]
 
 
 def corner_edges(mesh: Mesh) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
-    """Every edge of every triangle, as positions in the direction it is walked."""
+    """Return every edge of every triangle, as positions in winding order."""
     corners = [tuple(np.round(position, 5).tolist()) for position in mesh.positions + 0.0]
     return [(corners[t[k]], corners[t[(k + 1) % 3]]) for t in mesh.triangles for k in range(3)]
 
@@ -79,17 +79,17 @@ def test_broken_meshes_are_refused(change: dict[str, np.ndarray], message: str) 
         Mesh(**{**parts, **change})
 
 
-@pytest.mark.parametrize("paint", TEXTURES)
+@pytest.mark.parametrize("draw", TEXTURES)
 @pytest.mark.parametrize("size", [1, 2, 8, 256])
-def test_textures_come_in_every_size(paint: type, size: int) -> None:
-    pixels = paint(size)
+def test_textures_come_in_every_size(draw: type, size: int) -> None:
+    pixels = draw(size)
     assert pixels.shape == (size, size, 3)
     assert pixels.dtype == np.uint8
 
 
-@pytest.mark.parametrize("paint", [textures.brick, textures.noise])
-def test_textures_repeat_without_a_seam(paint: type) -> None:
-    pixels = paint(256).astype(int)
+@pytest.mark.parametrize("draw", [textures.brick, textures.noise])
+def test_textures_repeat_without_a_seam(draw: type) -> None:
+    pixels = draw(256).astype(int)
     for axis in (0, 1):
         inside = np.abs(np.diff(pixels, axis=axis)).mean()
         across = np.abs(np.take(pixels, 0, axis) - np.take(pixels, -1, axis)).mean()

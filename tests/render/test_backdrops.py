@@ -1,4 +1,4 @@
-"""Backdrops save time and change nothing: a view's bytes are what they are without one."""
+"""Backdrops save time and change no byte of a view."""
 
 from collections.abc import Callable
 
@@ -35,11 +35,11 @@ LAMPS = (
     Lamp(DIRECTIONAL, towards=(1, 2, -3), diffuse="405060", specular="ffffff"),
 )
 TIMES_TO_KEEP = 3
-"""A backdrop is missed, made, and found."""
+"""Draws until a backdrop is used: one that misses, one that draws it, one that finds it."""
 
 
 def furnish(scene: Scene, lanes: np.ndarray, rows: int = ROWS, still: int = STILL, seed: int = 0) -> None:
-    """The same still rows in all lanes, and others in each."""
+    """Return a scene with the same still rows in all lanes, and different other rows."""
     rng = np.random.default_rng(seed)
     instances = scene.instances
     for lane in lanes.tolist():
@@ -82,7 +82,7 @@ def look(lanes: np.ndarray, **how: object) -> ViewTable:
 
 
 def draw(renderer: CPURenderer, scene: Scene, views: ViewTable) -> bytes:
-    """All pictures."""
+    """Return the bytes of all frames."""
     offsets, size_bytes = lay_out(views)
     arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
@@ -90,7 +90,7 @@ def draw(renderer: CPURenderer, scene: Scene, views: ViewTable) -> bytes:
 
 
 def draw_plainly(scene: Scene, views: ViewTable) -> bytes:
-    """As a renderer does that has seen nothing yet, and is told of nothing that stands still."""
+    """Draw with a new renderer and without still rows."""
     before = scene.lanes.still_rows.copy()
     scene.lanes.still_rows[:] = 0
     with CPURenderer(threads=1) as fresh:
@@ -110,7 +110,7 @@ def keep(renderer: CPURenderer, scene: Scene, views: ViewTable) -> None:
 
 
 def kept(renderer: CPURenderer) -> int:
-    """Backdrops that are there."""
+    """Return the number of cached backdrops."""
     return int(np.count_nonzero(renderer._backdrops[0].length))
 
 

@@ -1,4 +1,4 @@
-"""Numbers that make no sense draw nothing and do no harm, and no byte goes astray."""
+"""Invalid numbers draw nothing and do no harm, and no byte outside the frames changes."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ BOX = Piece("box", pose((0, 5, 0)), "ffffff", 1)
 
 
 def draw(renderer: Renderer, scene: Scene, **view: Any) -> dict[str, np.ndarray]:
-    """All outputs of one view from the origin to the north."""
+    """Return all frames of one view from the origin to the north."""
     views = make_views(0, **{"camera": NORTH, "width": 24, "height": 24, "outputs": ALL_OUTPUTS, **view})
     offsets, size_bytes = lay_out(views)
     arena = allocate_arena(size_bytes)
@@ -28,8 +28,8 @@ def draw(renderer: Renderer, scene: Scene, **view: Any) -> dict[str, np.ndarray]
     return {output: get_frame(arena, views, offsets, 0, output) for output in OUTPUT_NAMES}
 
 
-def is_empty(pictures: dict[str, np.ndarray], far: float = 100.0) -> bool:
-    return not pictures["segmentation"].any() and bool((pictures["depth"] == far).all())
+def is_empty(frames: dict[str, np.ndarray], far: float = 100.0) -> bool:
+    return not frames["segmentation"].any() and bool((frames["depth"] == far).all())
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
@@ -61,17 +61,17 @@ def test_what_is_behind_the_camera_is_not_seen(renderer: Renderer) -> None:
 
 def test_lanes_without_rows_show_their_sky(renderer: Renderer) -> None:
     scene = build((Look(horizon=(0.2, 0.4, 0.6), zenith=(0.2, 0.4, 0.6)), []))
-    pictures = draw(renderer, scene)
-    assert is_empty(pictures)
-    assert (pictures["rgb"] == [51, 102, 153]).all()
+    frames = draw(renderer, scene)
+    assert is_empty(frames)
+    assert (frames["rgb"] == [51, 102, 153]).all()
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e8])
 def test_a_huge_floor_is_still_a_floor(renderer: Renderer, scale: float) -> None:
     floor = Piece("plane", pose((0, 0, -1), (scale, scale, 1)), "ffffff", 1)
-    pictures = draw(renderer, build((Look(), [floor])), far=50.0)
-    assert (pictures["segmentation"][14:] == 1).all()
-    assert not pictures["segmentation"][:12].any()
+    frames = draw(renderer, build((Look(), [floor])), far=50.0)
+    assert (frames["segmentation"][14:] == 1).all()
+    assert not frames["segmentation"][:12].any()
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -81,8 +81,8 @@ def test_scales_past_all_measure_do_no_harm(renderer: Renderer, scale: float, sa
         Piece(mesh, pose((0, 0, -1), scale, yaw=10, roll=3), "ffffff", 1, "brick")
         for mesh in ("plane", "box", "sphere")
     ]
-    pictures = draw(renderer, build((Look(fog_range=(1, 5)), pieces)), samples=samples)
-    assert np.isfinite(pictures["depth"]).all()
+    frames = draw(renderer, build((Look(fog_range=(1, 5)), pieces)), samples=samples)
+    assert np.isfinite(frames["depth"]).all()
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -92,7 +92,7 @@ def test_depth_lies_between_near_and_far_whatever_the_pose(
 ) -> None:
     # A ball pressed into a sheet that goes on for light years, seen along the sheet.
     sheet = np.array([[0, 0, 1, 0], [0, 0, 0, 0], [0, 1e20, 0, 0]], np.float32)
-    pictures = draw(
+    frames = draw(
         renderer,
         build((Look(), [Piece("sphere", sheet, "ffffff", 1)])),
         camera=look_at((0, 0, 0), (0, 0, 1)),
@@ -103,8 +103,8 @@ def test_depth_lies_between_near_and_far_whatever_the_pose(
         samples=samples,
         orthographic_height=orthographic_height,
     )
-    assert (pictures["depth"] >= np.float32(0.001) - np.float32(2e-7)).all()
-    assert (pictures["depth"] <= 1.5).all()
+    assert (frames["depth"] >= np.float32(0.001) - np.float32(2e-7)).all()
+    assert (frames["depth"] <= 1.5).all()
 
 
 @pytest.mark.parametrize("samples", [1, 4])
@@ -119,19 +119,17 @@ def test_the_near_plane_may_touch(renderer: Renderer, samples: int, orthographic
         Piece("quad", pose((0, 0, 0), 2.0), "ffffff", 5),
         Piece("box", pose((0, 0, 0), 9.0), "ffffff", 6),
     ]
-    pictures = draw(
-        renderer, build((Look(), pieces)), near=0.5, samples=samples, orthographic_height=orthographic_height
-    )
-    assert (pictures["depth"] >= 0.5 * (1 - 1e-6)).all()
-    assert (pictures["depth"] <= 100.0).all()
-    assert pictures["segmentation"][12, 12] == 1
+    frames = draw(renderer, build((Look(), pieces)), near=0.5, samples=samples, orthographic_height=orthographic_height)
+    assert (frames["depth"] >= 0.5 * (1 - 1e-6)).all()
+    assert (frames["depth"] <= 100.0).all()
+    assert frames["segmentation"][12, 12] == 1
 
 
 @pytest.mark.parametrize("samples", [1, 4])
 def test_one_pixel_is_a_picture(renderer: Renderer, samples: int) -> None:
-    pictures = draw(renderer, build((Look(), [BOX])), width=1, height=1, fov_degrees=5, samples=samples)
-    assert pictures["segmentation"].tolist() == [[1]]
-    assert pictures["depth"][0, 0] == pytest.approx(4.5)
+    frames = draw(renderer, build((Look(), [BOX])), width=1, height=1, fov_degrees=5, samples=samples)
+    assert frames["segmentation"].tolist() == [[1]]
+    assert frames["depth"][0, 0] == pytest.approx(4.5)
 
 
 def test_no_views_are_no_work(renderer: Renderer) -> None:
@@ -149,13 +147,13 @@ SMALL = st.floats(-3, 3, width=32)
 
 
 def odd(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Mostly ordinary numbers, and some that are not."""
+    """Return mostly ordinary numbers, and some extreme ones."""
     return np.where(rng.random(shape) < 0.2, rng.choice(ODD_NUMBERS, shape), rng.uniform(-1, 2, shape))
 
 
 @st.composite
 def scenes(draw_from: st.DrawFn) -> Scene:
-    """Some lanes of a few rows each; most poses are ordinary, some are anything."""
+    """Return lanes of a few rows each; most poses are ordinary, some are arbitrary."""
     scene = Scene(assets())
     for _ in range(draw_from(st.integers(1, 3))):
         (lane,) = scene.add(1, draw_from(st.integers(0, 4)))
@@ -182,7 +180,7 @@ def scenes(draw_from: st.DrawFn) -> Scene:
 
 @st.composite
 def batches(draw_from: st.DrawFn) -> tuple[Scene, ViewTable, I64, int]:
-    """A scene, views of it, and slots for them anywhere in an arena: any order, any alignment, with gaps."""
+    """Return a scene, views of it, and offsets in any order and alignment, with gaps."""
     scene = draw_from(scenes())
     count = draw_from(st.integers(0, 5))
 
@@ -236,7 +234,7 @@ def test_every_byte_of_the_slots_is_written_and_no_other(
 
 
 def picture_bytes(arena: U8, views: ViewTable, offsets: I64, view: int) -> bytes:
-    """A depth picture's bytes, which may begin anywhere."""
+    """Return the bytes of a depth frame, which may begin at any offset."""
     column = OUTPUT_NAMES.index("depth")
     start = int(offsets[view, column])
     return arena[start : start + int(frame_bytes(views)[view, column])].tobytes()
@@ -244,6 +242,6 @@ def picture_bytes(arena: U8, views: ViewTable, offsets: I64, view: int) -> bytes
 
 def test_orthographic_near_may_be_behind_the_camera(renderer: Renderer) -> None:
     behind = Piece("box", pose((0, -2, 0)), "ffffff", 3)
-    pictures = draw(renderer, build((Look(), [behind])), orthographic_height=4.0, near=-5.0, far=5.0)
-    assert pictures["segmentation"][12, 12] == 3
-    assert pictures["depth"][12, 12] == pytest.approx(-2.5)
+    frames = draw(renderer, build((Look(), [behind])), orthographic_height=4.0, near=-5.0, far=5.0)
+    assert frames["segmentation"][12, 12] == 3
+    assert frames["depth"][12, 12] == pytest.approx(-2.5)

@@ -1,4 +1,4 @@
-"""Tables that do not fit together are refused, with a word on which view and why, before anything is painted."""
+"""Tables that are not valid together raise an error that names the view and the reason, before anything is drawn."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ Tables = dict[str, Any]
 
 
 def put(column: str, value: float) -> Callable[[Tables], None]:
-    """Spoil one number of view 1."""
+    """Set one value of view 1."""
 
     def spoil(tables: Tables) -> None:
         array = getattr(tables["views"], column)
@@ -109,7 +109,7 @@ REFUSED: dict[str, tuple[Callable[[Tables], None], str]] = {
 
 
 @pytest.mark.parametrize("mistake", REFUSED)
-def test_a_mistake_is_refused_before_anything_is_painted(renderer: Renderer, mistake: str) -> None:
+def test_a_mistake_is_refused_before_anything_is_drawn(renderer: Renderer, mistake: str) -> None:
     spoil, message = REFUSED[mistake]
     views = make_views([0, 1], camera=NORTH, width=16, height=16, outputs=RGB | DEPTH | SEGMENTATION)
     offsets, size_bytes = lay_out(views)

@@ -1,4 +1,4 @@
-"""auto takes a graphics card where one works and the processor everywhere else, and says so."""
+"""auto chooses a graphics card where one works and the CPU elsewhere, and explains it."""
 
 import subprocess
 import sys

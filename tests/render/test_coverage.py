@@ -22,7 +22,7 @@ coordinate = st.one_of(
 
 
 def fan_around(x: float, y: float, spokes: int) -> list[Mesh]:
-    """Triangles that share a corner at (x, y) pixels and together fill more than the picture."""
+    """Return triangles that share a corner at (x, y) pixels and together cover more than the frame."""
     angle = np.linspace(0, 2 * np.pi, spokes + 1)[:-1] + 0.1
     rim = np.stack([x + 3 * SIZE * np.cos(angle), y + 3 * SIZE * np.sin(angle)], axis=1)
     pixels = np.concatenate([[[x, y]], rim])
@@ -39,7 +39,7 @@ def fan_around(x: float, y: float, spokes: int) -> list[Mesh]:
 
 
 def views_from_above(lanes: np.ndarray, perspective: bool, samples: int) -> ViewTable:
-    """Straight down, a metre to a pixel."""
+    """Return views straight down, at one metre per pixel."""
     camera = look_at((0.0, 0.0, 10.0), (0.0, 0.0, 0.0), up=(0.0, 1.0, 0.0))
     field = 2 * np.degrees(np.arctan(SIZE / 2 / 10.0))
     return make_views(

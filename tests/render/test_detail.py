@@ -1,4 +1,4 @@
-"""Round things are drawn with as few triangles as nobody can tell from more."""
+"""Round meshes are drawn with fewer triangles where the difference is below a quarter of a pixel."""
 
 import functools
 
@@ -18,21 +18,21 @@ from worldloom.render.views import look_at, make_views
 
 SIDE = 96
 OFF_PIXELS = 0.26
-"""An outline lies inside the round one by a quarter of a pixel, and corners are rounded to 1/256."""
+"""Error of an outline: a quarter of a pixel inside the round one, and corners rounded to 1/256."""
 FINEST_PIXELS = 0.25 / (1 - np.cos(np.pi / 32))
-"""The radius from which on the 32 slices of the library's own meshes show."""
+"""Radius from which on the meshes of the library are drawn with all 32 slices."""
 
 
 @functools.cache
 def stage() -> Scene:
-    """Room for one thing."""
+    """Return a scene with one instance row."""
     scene = Scene(AssetLibrary(texture_size=8))
     scene.add(1, 1)
     return scene
 
 
 def outline(renderer: Renderer, mesh: str, radius_pixels: float, perspective: bool) -> np.ndarray:
-    """Which pixels show a round thing of that radius in the middle of the picture."""
+    """Return the pixels covered by a round mesh of that radius in the middle of the frame."""
     scene = stage()
     depth = 1000.0  # so far away that what is nearer of it is hardly larger
     metres = 2 * radius_pixels / SIDE

@@ -1,4 +1,4 @@
-"""Devices are found without drawing, a driver that fails is only reported, and what is missing comes with its cure."""
+"""Devices are found without drawing, failing drivers are reported, and missing parts come with a command to install."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""The GL renderer keeps views apart, keeps to its thread, lets others run while it waits, and gives memory back.
+"""The GL renderer: views are independent, one thread uses it, others run while it waits, memory is released.
 
-That its pictures are right is judged elsewhere, with the other renderer's.
+Its frames are compared with the reference in test_reference.py.
 """
 
 import gc
@@ -44,7 +44,7 @@ def assets() -> AssetLibrary:
 
 
 def populate(scene: Scene, lanes: I32, seed: int) -> None:
-    """Fill lanes with meshes, textures and looks that differ from lane to lane."""
+    """Fill lanes with meshes, textures, light and sky that differ from lane to lane."""
     rng = np.random.default_rng(seed)
     rows = scene.rows(lanes).ravel()
     instances, count = scene.instances, rows.size
@@ -62,7 +62,7 @@ def populate(scene: Scene, lanes: I32, seed: int) -> None:
 
 
 def crowd(assets: AssetLibrary, count: int, seed: int = 0) -> tuple[Scene, ViewTable]:
-    """Many views of many lanes, in several sizes and kinds, asked for different things."""
+    """Return many views of many lanes, of several sizes and projections, with different outputs."""
     rng = np.random.default_rng(seed)
     scene = Scene(assets)
     lanes = scene.add(count, ROWS)
@@ -82,7 +82,7 @@ def crowd(assets: AssetLibrary, count: int, seed: int = 0) -> tuple[Scene, ViewT
 
 
 def draw(renderer: GLRenderer, scene: Scene, views: ViewTable) -> list[dict[str, NDArray[Any]]]:
-    """Every picture of every view, drawn at offsets that are not aligned; bytes in between must stay as they were."""
+    """Return every frame of every view, drawn at unaligned offsets; bytes in between must not change."""
     offsets, end = lay_out(views, start=3)
     arena = np.full(end + 5, CANARY, np.uint8)
     renderer.draw(scene, views, arena, offsets)
@@ -108,14 +108,14 @@ def test_a_view_is_the_same_alone_among_many_and_anywhere_among_them(
 ) -> None:
     scene, views = crowd(assets, 90)
     together = draw(renderer, scene, views)
-    assert len({pictures["rgb"].tobytes() for pictures in together if "rgb" in pictures}) > 30
+    assert len({frames["rgb"].tobytes() for frames in together if "rgb" in frames}) > 30
 
     for view in range(0, 90, 3):
         assert_same(draw(renderer, scene, select_views(views, [view]))[0], together[view])
 
     order = np.random.default_rng(1).permutation(90)
-    for place, pictures in enumerate(draw(renderer, scene, select_views(views, order))):
-        assert_same(pictures, together[order[place]])
+    for place, frames in enumerate(draw(renderer, scene, select_views(views, order))):
+        assert_same(frames, together[order[place]])
 
 
 def test_a_view_is_the_same_in_every_page_of_a_long_batch(renderer: GLRenderer, assets: AssetLibrary) -> None:
@@ -125,10 +125,10 @@ def test_a_view_is_the_same_in_every_page_of_a_long_batch(renderer: GLRenderer, 
     views = make_views(lane, camera=look_at((0, -6, 1), (0, 0, 0)), outputs=ALL)
     (alone,) = draw(renderer, scene, views)
 
-    pictures = draw(renderer, scene, select_views(views, np.zeros(700, np.int64)))
+    frames = draw(renderer, scene, select_views(views, np.zeros(700, np.int64)))
 
-    assert len(pictures) > renderer._targets.layers_per_page(Group(64, 64, 1, True))
-    for one in pictures:
+    assert len(frames) > renderer._targets.layers_per_page(Group(64, 64, 1, True))
+    for one in frames:
         assert_same(one, alone)
 
 
@@ -172,8 +172,8 @@ def test_what_moved_is_drawn_where_it_is_now(renderer: GLRenderer, assets: Asset
     views = make_views(lane, camera=look_at((0, -6, 0), (0, 0, 0)), outputs=8)
     for x in (-2.0, 0.0, 2.0):
         scene.instances.pose[0, 0, 3] = x
-        (pictures,) = draw(renderer, scene, views)
-        columns = np.nonzero((pictures["segmentation"] == 7).any(axis=0))[0]
+        (frames,) = draw(renderer, scene, views)
+        columns = np.nonzero((frames["segmentation"] == 7).any(axis=0))[0]
         assert abs(columns.mean() - (31.5 + 32 * x / (6 * np.tan(np.radians(30))))) < 1.5
 
 
@@ -186,9 +186,9 @@ def test_assets_added_between_draws_are_there(renderer: GLRenderer) -> None:
     scene.instances.mesh[0] = own.add_mesh("ball", sphere())
     scene.instances.texture[0] = own.add_texture("red", np.full((8, 8, 3), (255, 0, 0), np.uint8))
 
-    (pictures,) = draw(renderer, scene, views)
+    (frames,) = draw(renderer, scene, views)
 
-    red, green, blue = pictures["rgb"][32, 32].tolist()
+    red, green, blue = frames["rgb"][32, 32].tolist()
     assert red > 60
     assert (green, blue) == (0, 0)
 
@@ -204,9 +204,9 @@ def test_among_equal_depths_the_first_row_wins_whatever_its_mesh(renderer: GLRen
         scene.instances.mesh[:] = [assets.mesh(name) for name in order]
         scene.instances.pose[:] = np.stack([box_on_the_ground if name == "box" else np.eye(3, 4) for name in order])
 
-        (pictures,) = draw(renderer, scene, views)
+        (frames,) = draw(renderer, scene, views)
 
-        assert np.unique(pictures["segmentation"]).tolist() == [0, 1], order
+        assert np.unique(frames["segmentation"]).tolist() == [0, 1], order
 
 
 def test_an_edge_through_pixel_centres_belongs_to_the_side_below_and_to_the_right(
@@ -227,9 +227,9 @@ def test_an_edge_through_pixel_centres_belongs_to_the_side_below_and_to_the_righ
         outputs=8,
     )
 
-    (pictures,) = draw(renderer, scene, views)
+    (frames,) = draw(renderer, scene, views)
 
-    rows, columns = (np.flatnonzero(pictures["segmentation"].any(axis=axis)) for axis in (1, 0))
+    rows, columns = (np.flatnonzero(frames["segmentation"].any(axis=axis)) for axis in (1, 0))
     assert columns.tolist() == list(range(4, 12))
     assert rows.tolist() == list(range(3, 11))
 
@@ -250,11 +250,11 @@ def test_odd_sizes(renderer: GLRenderer, assets: AssetLibrary, size: tuple[int, 
     camera = look_at((0, -6, 1), (0, 0, 0))
     views = make_views(lanes, camera=camera, width=size[0], height=size[1], outputs=ALL, samples=samples, far=30)
 
-    for pictures in draw(renderer, scene, views):
-        assert pictures["rgb"].shape == (size[1], size[0], 3)
-        assert (pictures["depth"] >= views.near[0]).all()
-        assert (pictures["depth"] <= 30).all()
-        assert ((pictures["depth"] == 30) == (pictures["segmentation"] == 0)).all()
+    for frames in draw(renderer, scene, views):
+        assert frames["rgb"].shape == (size[1], size[0], 3)
+        assert (frames["depth"] >= views.near[0]).all()
+        assert (frames["depth"] <= 30).all()
+        assert ((frames["depth"] == 30) == (frames["segmentation"] == 0)).all()
 
 
 def test_the_driver_tests_the_samples_where_pictures_say(renderer: GLRenderer, assets: AssetLibrary) -> None:
@@ -279,10 +279,10 @@ def test_the_driver_tests_the_samples_where_pictures_say(renderer: GLRenderer, a
         # A square of an eighth of the pixel around one point only.
         scene.instances.pose[0] = np.array([[1 / 8, 0, 0, x / 8 - 0.5], [0, 1 / 8, 0, 0.5 - y / 8], [0, 0, 1, 0]])
 
-        (pictures,) = draw(renderer, scene, views)
+        (frames,) = draw(renderer, scene, views)
 
-        assert pictures["rgb"].ravel().tolist() == [64, 64, 64], (x, y)
-        assert pictures["segmentation"].item() == (9 if number == 0 else 0)
+        assert frames["rgb"].ravel().tolist() == [64, 64, 64], (x, y)
+        assert frames["segmentation"].item() == (9 if number == 0 else 0)
 
 
 def test_only_the_thread_that_made_it_may_use_it(renderer: GLRenderer, assets: AssetLibrary) -> None:
@@ -327,7 +327,7 @@ def test_two_renderers_take_turns_and_close_twice(renderer: GLRenderer, assets: 
 
 
 def test_another_thread_runs_while_it_draws(renderer: GLRenderer, assets: AssetLibrary) -> None:
-    """Large views keep the driver busy; a thread that only wants the GIL must get on meanwhile."""
+    """Large views keep the driver busy; a thread that only needs the GIL must run meanwhile."""
     scene = Scene(assets)
     lanes = scene.add(2, ROWS)
     populate(scene, lanes, seed=3)
@@ -371,7 +371,7 @@ def test_targets_that_are_no_longer_used_are_given_back(renderer: GLRenderer) ->
 
 
 def test_ever_other_small_sizes_leave_few_targets(renderer: GLRenderer) -> None:
-    """They would fit into the bytes by the ten thousand, and a driver has more to keep of each than its pixels."""
+    """Ten thousand would fit into the byte limit, but a driver needs more memory for each than its pixels."""
     renderer._context.enter()
     cache = TargetCache(renderer._gl, max_kept=8)
     made = [cache.get(Group(width, 1, 1, False), 1) for width in range(1, 40)]
@@ -401,7 +401,7 @@ def test_memory_stays_flat_over_many_batches(renderer: GLRenderer, assets: Asset
     assert resident_bytes() - before < 4 << 20
 
 
-def test_what_cannot_be_drawn_is_refused_and_nothing_painted(renderer: GLRenderer, assets: AssetLibrary) -> None:
+def test_what_cannot_be_drawn_is_refused_and_nothing_drawn(renderer: GLRenderer, assets: AssetLibrary) -> None:
     scene, views = crowd(assets, 3)
     offsets, end = lay_out(views)
     arena = np.full(end, CANARY, np.uint8)

@@ -1,4 +1,4 @@
-"""A view's bytes are its own: they do not depend on what else is drawn, where, when, or by how many threads."""
+"""The bytes of a view do not depend on what else is drawn, where, when, or by how many threads."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ ROWS = 5
 CROWD = 4096
 SIZES = np.array([[12, 12], [17, 9], [7, 20], [1, 1], [24, 16]])
 WATCHED = np.array([0, 1, 2, 77, 1000, 2047, 2048, 3333, 4094, 4095])
-"""Views of the crowd that are compared: the first, the last, and some between."""
+"""Views that are compared: the first, the last, and some between."""
 
 
 def populate(scene: Scene, lanes: I32, seed: int) -> None:
@@ -59,7 +59,7 @@ def label_of(lane: int) -> int:
 
 
 def make_crowd(count: int) -> tuple[Scene, ViewTable]:
-    """Many lanes and a view of each, in several sizes, with one or four samples, in perspective or without."""
+    """Return many lanes and a view of each, of several sizes, samples and projections."""
     rng = np.random.default_rng(count)
     scene = Scene(assets())
     lanes = scene.add(count, ROWS)
@@ -84,7 +84,7 @@ def crowd() -> tuple[Scene, ViewTable]:
 
 
 def draw(renderer: Renderer, scene: Scene, views: ViewTable) -> list[tuple[bytes, ...]]:
-    """Every picture of every view, as bytes."""
+    """Return every frame of every view, as bytes."""
     offsets, size_bytes = lay_out(views)
     arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)
@@ -168,8 +168,8 @@ def test_whatever_lanes_of_other_sizes_make_the_rows_move(renderer: Renderer) ->
 def test_no_view_shows_another_lane(renderer: Renderer, crowd: tuple[Scene, ViewTable]) -> None:
     scene, views = crowd
     seen = 0
-    for view, pictures in enumerate(draw(renderer, scene, views)):
-        labels = set(pictures[OUTPUT_NAMES.index("segmentation")]) - {0}
+    for view, frames in enumerate(draw(renderer, scene, views)):
+        labels = set(frames[OUTPUT_NAMES.index("segmentation")]) - {0}
         assert labels <= {label_of(view)}
         seen += bool(labels)
     assert seen > CROWD // 2

@@ -1,4 +1,4 @@
-"""Lamps and skies as they come: whatever their numbers, both renderers draw what the judge says."""
+"""Random lamps and skies: both renderers draw what the reference renderer does."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def some_lamps(rng: np.random.Generator, count: int) -> list[Lamp]:
             ambient=tuple(rng.uniform(0, 0.1, 3)),
             diffuse=tuple(rng.uniform(0, 0.6, 3)),
             specular=tuple(rng.uniform(0, 0.6, 3)),
-            fading=tuple(rng.uniform((0.5, 0, 0), (2.0, 0.5, 0.2))),
+            attenuation=tuple(rng.uniform((0.5, 0, 0), (2.0, 0.5, 0.2))),
             cone_degrees=float(rng.choice([180.0, rng.uniform(5, 120)])),
             exponent=float(rng.choice([0.0, 10.0, rng.uniform(0, 60)])),
         )
@@ -58,7 +58,7 @@ def some_pieces(rng: np.random.Generator, count: int) -> list[Piece]:
 
 
 def compare(renderer: Renderer, scene: Scene, views: ViewTable) -> np.ndarray:
-    """How many levels apart pixels are, away from silhouettes."""
+    """Return the difference of pixels in levels, away from silhouettes."""
     offsets, size_bytes = lay_out(views)
     arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets)

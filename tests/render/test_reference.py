@@ -17,7 +17,7 @@ from worldloom.render.scene import Scene
 
 SIZE = 72
 SIZES = {"blocks_2d": 48}
-"""Pixels. On the board a square is then four pixels, and its inner square's edges run through pixel centres."""
+"""Sizes in pixels. A square of the board is then four pixels, and edges of its inner square cross pixel centres."""
 
 EVERY_SCENE = pytest.mark.parametrize("name", SCENES)
 EVERY_SAMPLING = pytest.mark.parametrize("samples", [1, 4])
@@ -34,10 +34,10 @@ EDGE_SHARE = 0.99  # measured 0.9925
 EDGE_SHARE_OF_BOTH = 0.997  # but both round alike; measured 0.9986
 
 
-class Judged(NamedTuple):
-    """What a view must show, and where it may differ by a pixel."""
+class Expected(NamedTuple):
+    """The reference frames of a view, and the pixels where they may differ."""
 
-    pictures: dict[str, NDArray[Any]]
+    frames: dict[str, NDArray[Any]]
     edges: NDArray[np.bool_]
 
 
@@ -48,22 +48,22 @@ def build(name: str, samples: int) -> tuple[Scene, ViewTable]:
 
 
 @cache
-def judge(name: str, samples: int) -> list[Judged]:
+def expect(name: str, samples: int) -> list[Expected]:
     scene, views = build(name, samples)
-    judged = []
+    expected = []
     for view in range(len(views.lane)):
         hits = reference.cast(scene, views, view)
-        judged.append(
-            Judged(reference.render(scene, views, view, hits), reference.silhouettes(scene, views, view, hits))
+        expected.append(
+            Expected(reference.render(scene, views, view, hits), reference.silhouettes(scene, views, view, hits))
         )
-    return judged
+    return expected
 
 
 _drawn: dict[tuple[str, str, int], list[dict[str, NDArray[Any]]]] = {}
 
 
 def draw(renderer: Renderer, name: str, samples: int) -> list[dict[str, NDArray[Any]]]:
-    """The pictures of each view of a scene; drawn once for all tests."""
+    """Return the frames of each view of a scene, drawn once for all tests."""
     key = renderer.name, name, samples
     if key not in _drawn:
         scene, views = build(name, samples)
@@ -78,7 +78,7 @@ def draw(renderer: Renderer, name: str, samples: int) -> list[dict[str, NDArray[
 
 
 def levels_apart(got: NDArray[np.uint8], expected: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The largest difference of any channel, pixel by pixel."""
+    """Return the largest difference of any channel, for each pixel."""
     apart = np.abs(got.astype(np.int64) - expected)
     return np.asarray(apart.max(axis=-1) if apart.ndim == 3 else apart)
 
@@ -114,8 +114,8 @@ def agree(
 @EVERY_SAMPLING
 @EVERY_SCENE
 def test_a_renderer_draws_what_the_rules_say(renderer: Renderer, name: str, samples: int) -> None:
-    for got, judged in zip(draw(renderer, name, samples), judge(name, samples), strict=True):
-        agree(got, judged.pictures, judged.edges, samples)
+    for got, expected in zip(draw(renderer, name, samples), expect(name, samples), strict=True):
+        agree(got, expected.frames, expected.edges, samples)
 
 
 @EVERY_SAMPLING
@@ -130,14 +130,14 @@ def test_gray_is_the_brightness_of_the_finished_pixel(renderer: Renderer, name: 
 @EVERY_SAMPLING
 @EVERY_SCENE
 def test_the_renderers_agree(cpu: Renderer, gl: Renderer, name: str, samples: int) -> None:
-    pairs = zip(draw(gl, name, samples), draw(cpu, name, samples), judge(name, samples), strict=True)
-    for by_gl, by_cpu, judged in pairs:
-        agree(by_gl, by_cpu, judged.edges, samples, EDGE_SHARE_OF_BOTH)
+    pairs = zip(draw(gl, name, samples), draw(cpu, name, samples), expect(name, samples), strict=True)
+    for by_gl, by_cpu, expected in pairs:
+        agree(by_gl, by_cpu, expected.edges, samples, EDGE_SHARE_OF_BOTH)
 
 
 @EVERY_SCENE
-def test_scenes_leave_something_to_judge(name: str) -> None:
-    for judged in judge(name, 1):
-        assert (~judged.edges).mean() > 0.4
-        assert len(np.unique(judged.pictures["segmentation"])) > 3
-        assert len(np.unique(judged.pictures["rgb"].reshape(-1, 3), axis=0)) > 20
+def test_scenes_leave_something_to_expect(name: str) -> None:
+    for expected in expect(name, 1):
+        assert (~expected.edges).mean() > 0.4
+        assert len(np.unique(expected.frames["segmentation"])) > 3
+        assert len(np.unique(expected.frames["rgb"].reshape(-1, 3), axis=0)) > 20

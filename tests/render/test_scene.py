@@ -1,4 +1,4 @@
-"""Lanes come and go; whoever stays is not disturbed. Judged by a dictionary that remembers everything."""
+"""Adding and freeing lanes leaves other lanes unchanged, compared with a dictionary as the model."""
 
 import time
 
@@ -21,7 +21,7 @@ Kept = dict[str, np.ndarray]
 
 
 def rows_held(scene: Scene) -> int:
-    """Rows that the scene's memory has room for."""
+    """Return the capacity of the instance table."""
     table = scene.instances.mesh.base
     assert table is not None
     return len(table)
@@ -41,7 +41,7 @@ DEFAULT_LOOK = default_look()
 
 
 class LanesComeAndGo(RuleBasedStateMachine):
-    """Adds, writes and frees lanes at random. The model: lane -> its rows and its look, column by column."""
+    """A state machine that adds, writes and frees lanes. The model maps a lane to its rows and its columns."""
 
     spare_rows = 16
 
@@ -205,7 +205,7 @@ def test_growth_keeps_what_was_written() -> None:
 
 
 def test_rows_move_seldom_enough_to_cost_what_is_freed() -> None:
-    """Lanes freed one by one, with thousands of others there: whoever moves the rest must not do it each time."""
+    """Lanes are freed one by one among thousands of others: rows must not be moved each time."""
     scene = Scene(ASSETS)
     scene.add(2000, 10)
     lanes = scene.add(3000, 10)

@@ -1,4 +1,4 @@
-"""A sky of six textures is OpenGL's cube map: what a driver reads from one is what the judge says."""
+"""A sky of six textures is a cube map of OpenGL: the driver samples one as the reference renderer does."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from worldloom.render.gl.context import GLContext
 
 SIZE = 16
 SIDE = 96
-"""Of a picture of directions, pixels."""
+"""Side of an image of directions, in pixels."""
 
 VERTEX = """
 #version 450
@@ -29,7 +29,7 @@ void main() {
 
 
 def read_by_driver(sides: U8, ways: F32) -> U8:
-    """What the driver's own cube map shows [n, 3] along these ways [n, 3]."""
+    """Return the colours [n, 3] of the driver's cube map along these directions [n, 3]."""
     context = GLContext()
     context.enter()
     gl = context.moderngl

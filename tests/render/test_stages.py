@@ -1,4 +1,4 @@
-"""Renderers tell the stages of a draw apart, as far as they can; it changes nothing in what they draw."""
+"""Renderers report the stages of a draw that they can tell apart; frames do not depend on it."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_the_gl_renderer_tells_its_stages_page_by_page() -> None:
     with GLRenderer() as gl:
         assert (drawn(gl, marks) == drawn(gl, None)).all()
     pages = marks.count("cull")
-    assert pages == 3, "300 pictures, 128 to a page"
+    assert pages == 3, "300 frames, 128 to a page"
     assert marks.count("unpack") == pages
     issued = ["cull", "draw", "readback"]
     finished = ["draw", "readback", "unpack"]

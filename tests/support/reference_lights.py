@@ -1,6 +1,6 @@
-"""The judge's light and sky: what docs/rendering.md says of lamps and of a sky of six textures, in plain NumPy.
+"""Light and sky of the reference renderer: the rules of docs/rendering.md for lamps and sky boxes, in plain NumPy.
 
-As in `reference.py`, points are measured from the eye along the axes of the world, in float64.
+As in `reference_renderer.py`, points are relative to the camera along the axes of the world, in float64.
 """
 
 from typing import Any, TypeAlias
@@ -40,7 +40,7 @@ FACES = (
 
 
 def daylight(look: LaneTable, normal: F64) -> F64:
-    """What reaches surfaces [n] of a lane without lamps."""
+    """Return the light on surfaces [n] of a lane without lamps."""
     ambient = mix(look.ambient_ground, look.ambient, 0.5 + 0.5 * normal[:, 2:])
     return np.asarray(ambient + look.light_color * np.maximum(0, -normal @ unit(look.light_direction))[:, None])
 
@@ -48,7 +48,7 @@ def daylight(look: LaneTable, normal: F64) -> F64:
 def lamplight(
     look: LaneTable, eye: F64, forward: F64, point: F64, to_viewer: F64, normal: F64, color: F64, shine: F64
 ) -> F64:
-    """The colours [n, 3] under a lane's lamps, not yet held to 1 and without a texture."""
+    """Return the colours [n, 3] under a lane's lamps, not clamped and without a texture."""
     emission, mirror, sharpness = shine.T[:, :, None]
     light = emission * color
     for lamp in look.lamps[: int(look.lamp_count)]:
@@ -69,7 +69,7 @@ def lamplight(
 
 
 def _strength(lamp: F64, away: F64) -> F64:
-    """What is left [n, 1] of a lamp's light that far from it, and that far from the way it points."""
+    """Return the strength [n, 1] of a lamp at a distance and an angle to its direction."""
     distance = np.linalg.norm(away, axis=1, keepdims=True)
     strength = 1 / (lamp[LAMP_ATTENUATION : LAMP_ATTENUATION + 3] * distance ** np.arange(3)).sum(axis=1, keepdims=True)
     if lamp[LAMP_CONE] > -1:
@@ -80,7 +80,7 @@ def _strength(lamp: F64, away: F64) -> F64:
 
 
 def sky_box(table: AssetTable, first: int, rays: F64, pixel: float) -> F64:
-    """The colours [n, 3] of six textures around the world, along these rays; a pixel is `pixel` high at depth 1."""
+    """Return the colours [n, 3] of a sky box along these rays; a pixel is `pixel` high at depth 1."""
     x, y, z = rays.T
     axes = np.stack([x, z, -y])
     longest = abs(axes).argmax(axis=0)
@@ -99,7 +99,7 @@ def sky_box(table: AssetTable, first: int, rays: F64, pixel: float) -> F64:
 
 
 def bilinear(table: AssetTable, texture: NDArray[Any], level: Int, at: F64) -> F64:
-    """The colours [n, 3] of textures at places [n, 2] in texels of a level; they repeat."""
+    """Return the colours [n, 3] of repeating textures at positions [n, 2] in texels of a level."""
     size = table.texture_size >> level
     low = np.floor(at - 0.5).astype(np.int64)
     part = at - 0.5 - low
@@ -113,15 +113,15 @@ def bilinear(table: AssetTable, texture: NDArray[Any], level: Int, at: F64) -> F
 
 
 def dot(left: F64, right: F64) -> F64:
-    """Row by row."""
+    """Return the dot products of rows."""
     return np.asarray((left * right).sum(axis=-1))
 
 
 def mix(first: NDArray[Any], second: NDArray[Any], part: F64) -> F64:
-    """`first` where `part` is 0, `second` where it is 1."""
+    """Interpolate: `first` where `part` is 0, `second` where it is 1."""
     return np.asarray(first * (1 - part) + second * part)
 
 
 def unit(vectors: NDArray[Any]) -> F64:
-    """The same ways, one metre long; no way at all stays none."""
+    """Normalise vectors; a vector of length 0 stays as it is."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300))

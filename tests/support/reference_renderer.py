@@ -1,8 +1,8 @@
-"""The judge of both renderers: docs/rendering.md in plain NumPy, by casting rays instead of filling triangles.
+"""The reference renderer: docs/rendering.md in plain NumPy, by casting rays instead of filling triangles.
 
-A ray goes through each pixel and is met with every triangle of the view's lane, in float64; the nearest hit within
-near <= depth < far is what the pixel shows. Slow, short, and by a method that shares nothing with a rasteriser: no
-clipping, no edges on the screen, no division by w. Of `worldloom` it reads the plain tables only.
+A ray through each pixel is intersected with every triangle of the view's lane, in float64; the nearest hit with
+near <= depth < far is what the pixel shows. It is slow, short, and shares no method with a rasteriser: no clipping, no
+edges on the screen, no division by w. Of `worldloom` it reads the plain tables only.
 
 Everything is measured from the camera's position, the eye, along the axes of the world. Rays are arrays [n, 2, 3] of
 origin and direction. A direction is as long as one metre of depth, so a hit lies at origin + depth * direction.
@@ -29,14 +29,14 @@ edge_on = np.errstate(divide="ignore", invalid="ignore")  # rays along a plane d
 
 
 class Hits(NamedTuple):
-    """What each ray meets first: an instance row and a triangle of the asset table, both -1 for the sky."""
+    """The first hit of each ray: an instance row and a triangle of the asset table, both -1 for the sky."""
 
     row: Int  # [pixels]
     triangle: Int  # [pixels]
 
 
 class Surface(NamedTuple):
-    """What the pixels that hit something see: their triangle's plane at the pixel's centre."""
+    """Surfaces of the pixels that hit one: the plane of their triangle at the pixel's centre."""
 
     point: F64  # [n, 3]
     depth: F64  # [n]
@@ -45,13 +45,13 @@ class Surface(NamedTuple):
 
 
 def cast(scene: Scene, views: ViewTable, view: int) -> list[Hits]:
-    """What rays through the pixels' centres meet, then, if there are four samples, what those through each point do."""
+    """Return the hits of rays through pixel centres and, with four samples, of rays through each sample point."""
     points = (CENTER, *SAMPLE_POINTS) if views.samples[view] == 4 else (CENTER,)
     return [_first_hits(scene, views, view, point) for point in points]
 
 
 def render(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = None) -> dict[str, NDArray[Any]]:
-    """One view's pictures by name, as `worldloom.render.arena.picture` gives them; from its `cast`, if already made."""
+    """Return the frames of a view by output, as `get_frame` of the arena does; `hits` is its `cast`, if known."""
     samples = (hits or cast(scene, views, view))[-int(views.samples[view]) :]
     color = np.mean([_colors(scene, views, view, sample) for sample in samples], axis=0)
     rgb = np.floor(255 * color + 0.5).astype(np.int64)
@@ -66,13 +66,13 @@ def render(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = 
 
 
 def triangle_ids(scene: Scene, views: ViewTable, view: int) -> Int:
-    """What pixels' centres hit [H, W]: instance row * triangles in the asset table + triangle; -1 for the sky."""
+    """Return what pixel centres hit [H, W]: instance row * triangles of the asset table + triangle; -1 for the sky."""
     row, triangle = _first_hits(scene, views, view, CENTER)
     return np.where(row < 0, -1, row * len(scene.assets.table.triangles) + triangle).reshape(_shape(views, view))
 
 
 def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = None) -> Bool:
-    """Pixels [H, W] on or next to an edge of what is seen: of an instance, of the sky, of a hard crease, of a fold.
+    """Return the pixels [H, W] on or next to an edge of an instance, of the sky, of a hard crease, of a fold.
 
     There the picture turns on which side of the edge a point falls, so a last bit may decide a whole pixel.
     """
@@ -94,7 +94,7 @@ def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | No
 
 
 def _neighbours() -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
-    """Index pairs that lay a picture over itself, moved by a pixel in four directions: all pairs of neighbours."""
+    """Return index pairs that shift an image by a pixel in four directions: all pairs of neighbours."""
     whole, head, tail = slice(None), slice(None, -1), slice(1, None)
     yield (whole, head), (whole, tail)
     yield (head, whole), (tail, whole)
@@ -103,7 +103,7 @@ def _neighbours() -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
 
 
 def _rays(views: ViewTable, view: int, at: tuple[float, float]) -> F64:
-    """A ray through the same point of every pixel, row after row."""
+    """Return a ray through the same point of every pixel, row after row."""
     height, width = _shape(views, view)
     pixel = 2 * float(views.half_height[view]) / height  # its side, in metres at depth 1 or, orthographic, anywhere
     right, up, backward = views.camera[view, :, :3].astype(np.float64).T
@@ -115,7 +115,7 @@ def _rays(views: ViewTable, view: int, at: tuple[float, float]) -> F64:
 
 
 def _corners(scene: Scene, views: ViewTable, view: int, rows: Int, triangles: Int) -> F64:
-    """The corners [n, 3, 3] of these triangles where these instance rows put them, seen from the eye."""
+    """Return the corners [n, 3, 3] of these triangles of these instance rows, relative to the camera."""
     table = scene.assets.table
     local = table.positions[table.triangles[triangles]].astype(np.float64)
     pose = scene.instances.pose[rows].astype(np.float64)
@@ -124,7 +124,7 @@ def _corners(scene: Scene, views: ViewTable, view: int, rows: Int, triangles: In
 
 
 def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, float]) -> Hits:
-    """What the rays through one point of every pixel meet first."""
+    """Return the first hits of rays through one point of every pixel."""
     table, instances, lane = scene.assets.table, scene.instances, int(views.lane[view])
     rays, to_the_right, below = (_rays(views, view, (at[0] + dx, at[1] + dy)) for dx, dy in ((0, 0), (1, 0), (0, 1)))
     nearest = np.full(len(rays), np.inf)
@@ -167,7 +167,7 @@ def detail(table: AssetTable, mesh: int, pose: F64, views: ViewTable, view: int)
 
 
 def _pass_near(rays: F64, corners: F64) -> Bool:
-    """Which rays pass through the ball around these triangles: no other can meet one of them."""
+    """Return which rays pass through the bounding ball of these triangles: no other can hit one."""
     points = corners.reshape(-1, 3)
     center = (points.min(axis=0) + points.max(axis=0)) / 2
     radius = np.linalg.norm(points - center, axis=1).max() * (1 + 1e-9)
@@ -176,7 +176,7 @@ def _pass_near(rays: F64, corners: F64) -> Bool:
 
 
 def _covered(rays: F64, moved: tuple[F64, F64], corners: F64) -> tuple[Bool, Bool]:
-    """Which rays [n] go through which triangles [m], and where, if so, the corners run counter-clockwise on the screen.
+    """Return which rays [n] hit which triangles [m], and where the corners are counter-clockwise on the screen.
 
     A ray goes through a triangle if it passes all three edges on the same side. If it meets an edge exactly, it counts
     as a hair further right, and on a horizontal edge as a hair further down: this is the top-left rule. Sides change
@@ -194,7 +194,7 @@ def _covered(rays: F64, moved: tuple[F64, F64], corners: F64) -> tuple[Bool, Boo
 
 
 def _side(rays: F64, start: F64, end: F64) -> F64:
-    """On which side each ray [n] passes each edge [m]: the volume direction · (start - origin) x (end - origin).
+    """Return the side on which each ray [n] passes each edge [m]: direction · (start - origin) x (end - origin).
 
     Written as a sum of products because swapping start and end must turn the sign and change nothing else: then a ray
     through the common edge of two triangles goes through exactly one of them.
@@ -209,14 +209,14 @@ def _side(rays: F64, start: F64, end: F64) -> F64:
 
 @edge_on
 def _depths(rays: F64, corners: F64) -> F64:
-    """How far along each ray [n] it meets the plane of each triangle [m]."""
+    """Return the depth at which each ray [n] hits the plane of each triangle [m]."""
     plane = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     return np.asarray((dot(corners[:, 0], plane) - rays[:, 0] @ plane.T) / (rays[:, 1] @ plane.T))
 
 
 @edge_on
 def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
-    """The surface that each pixel's centre sees on the plane of the triangle it belongs to."""
+    """Return the surface at each pixel's centre, on the plane of its triangle."""
     table, instances, look = scene.assets.table, scene.instances, _look(scene, views, view)
     something = hits.row >= 0
     rows, triangles = hits.row[something], hits.triangle[something]
@@ -253,7 +253,7 @@ def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
 
 
 def _weights(offset: F64, a: F64, b: F64, c: F64, plane: F64) -> F64:
-    """How the three corners' weights change along an offset in the triangle's plane: areas over the whole area."""
+    """Return the change of barycentric weights along an offset in the triangle's plane."""
     to_b = dot(np.cross(offset, c - a), plane) / dot(plane, plane)
     to_c = dot(np.cross(b - a, offset), plane) / dot(plane, plane)
     return np.stack([-to_b - to_c, to_b, to_c], axis=1)
@@ -261,7 +261,7 @@ def _weights(offset: F64, a: F64, b: F64, c: F64, plane: F64) -> F64:
 
 @edge_on
 def _texels(table: AssetTable, texture: NDArray[np.int32], uv: F64, uv_x: F64, uv_y: F64) -> F64:
-    """The textures' colours [n, 3] at uv, in texels of the full size: one level, read bilinearly; white without one."""
+    """Return texture colours [n, 3] at uv, in texels of level 0: one level, bilinear; white without a texture."""
     level = np.floor(0.5 * np.log2(np.maximum(dot(uv_x, uv_x), dot(uv_y, uv_y))) + 0.5)
     level = np.clip(np.nan_to_num(level), 0, len(table.mip_first_texel) - 1).astype(np.int64)
     at = np.nan_to_num(uv) / 2.0 ** level[:, None]
@@ -270,7 +270,7 @@ def _texels(table: AssetTable, texture: NDArray[np.int32], uv: F64, uv_x: F64, u
 
 
 def _colors(scene: Scene, views: ViewTable, view: int, hits: Hits) -> F64:
-    """The finished colours [pixels, 3] in 0..1: the sky's, and surfaces in fog."""
+    """Return the finished colours [pixels, 3] in 0..1, of sky and of surfaces in fog."""
     look, colors = _look(scene, views, view), _sky(scene, views, view)
     surface = _surface(scene, views, view, hits)
     begin, end = look.fog_range
@@ -280,7 +280,7 @@ def _colors(scene: Scene, views: ViewTable, view: int, hits: Hits) -> F64:
 
 
 def _sky(scene: Scene, views: ViewTable, view: int) -> F64:
-    """The sky [pixels, 3] as if nothing were before it."""
+    """Return the colours of the sky [pixels, 3]."""
     look, (height, width), rays = _look(scene, views, view), _shape(views, view), _rays(views, view, CENTER)[:, 1]
     if look.sky_textures != NO_TEXTURE:
         pixel = 2 * float(views.half_height[view]) / height

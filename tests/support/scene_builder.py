@@ -1,4 +1,4 @@
-"""What test scenes are built with: pieces, looks, lamps, shots and shadows."""
+"""Builders of test scenes: instances, light and sky of lanes, lamps, views and shadows."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -37,7 +37,7 @@ FACETED = ("box", "plane", "quad", "roof")
 
 
 class Piece(NamedTuple):
-    """One instance row to be."""
+    """An instance row."""
 
     mesh: str
     pose: F32
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 
 class Lamp(NamedTuple):
-    """One lamp of a lane: a sun, a spot (all around unless it has a cone), or what the camera carries."""
+    """A lamp of a lane: directional, a spot (in all directions unless it has a cone), or a headlight."""
 
     kind: int
     at: Point = (0.0, 0.0, 0.0)
@@ -57,12 +57,12 @@ class Lamp(NamedTuple):
     ambient: Color = (0.0, 0.0, 0.0)
     diffuse: Color = (0.0, 0.0, 0.0)
     specular: Color = (0.0, 0.0, 0.0)
-    fading: Point = (1.0, 0.0, 0.0)
+    attenuation: Point = (1.0, 0.0, 0.0)
     cone_degrees: float = 180.0
     exponent: float = 0.0
 
     def numbers(self) -> F32:
-        """As a lane has them."""
+        """Return its row of `LaneTable.lamps`."""
         numbers = np.zeros(LAMP_SIZE, np.float32)
         numbers[LAMP_KIND], numbers[LAMP_EXPONENT] = self.kind, self.exponent
         numbers[LAMP_CONE] = np.cos(np.radians(self.cone_degrees))
@@ -72,14 +72,14 @@ class Lamp(NamedTuple):
             (LAMP_AMBIENT, rgb(self.ambient)),
             (LAMP_DIFFUSE, rgb(self.diffuse)),
             (LAMP_SPECULAR, rgb(self.specular)),
-            (LAMP_ATTENUATION, self.fading),
+            (LAMP_ATTENUATION, self.attenuation),
         ):
             numbers[first : first + 3] = three
         return numbers
 
 
 class Look(NamedTuple):
-    """A lane's light, sky and fog; fog has the horizon's colour unless told. A sky of textures has its first's name."""
+    """Light, sky and fog of a lane; fog has the horizon's colour unless given; `sky` names a sky box's first texture."""
 
     sun_at: Point = (0.45, -0.6, 0.8)
     sun: Color = (0.62, 0.58, 0.50)
@@ -94,7 +94,7 @@ class Look(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """One view to be."""
+    """A view."""
 
     camera: F32
     fov_degrees: float = 40.0
@@ -105,14 +105,14 @@ class Shot(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Lanes, and the shots taken of them."""
+    """Lanes, and views of them."""
 
     lanes: Sequence[tuple[Look, Sequence[Piece]]]
     shots: Sequence[Shot]
 
 
 class SceneFunction(Protocol):
-    """Builds a test scene, and a view for each of its shots."""
+    """A function that builds a test scene and its views."""
 
     def __call__(
         self, width: int = 96, height: int = 96, samples: int = 1, outputs: int = ALL_OUTPUTS
@@ -120,11 +120,11 @@ class SceneFunction(Protocol):
 
 
 SCENES: dict[str, SceneFunction] = {}
-"""Every staged scene by name."""
+"""All test scenes by name."""
 
 
 def staged(function: Callable[[], Stage]) -> SceneFunction:
-    """Make a function that describes a stage into one that builds it, and list it."""
+    """Register a function that describes a stage; return one that builds it."""
 
     def make(
         width: int = 96, height: int = 96, samples: int = 1, outputs: int = ALL_OUTPUTS
@@ -150,7 +150,7 @@ def staged(function: Callable[[], Stage]) -> SceneFunction:
 
 
 def build(*lanes: tuple[Look, Sequence[Piece]]) -> Scene:
-    """A scene with these lanes."""
+    """Return a scene with these lanes."""
     library = assets()
     scene = Scene(library)
     for look, pieces in lanes:
@@ -174,20 +174,20 @@ def build(*lanes: tuple[Look, Sequence[Piece]]) -> Scene:
 
 
 def rgb(color: Color) -> tuple[float, float, float]:
-    """A colour as three numbers in 0..1; a text has two hexadecimal digits for each."""
+    """Return a colour as three numbers in 0..1; a string has two hexadecimal digits for each."""
     if isinstance(color, str):
         return int(color[0:2], 16) / 255, int(color[2:4], 16) / 255, int(color[4:6], 16) / 255
     return color
 
 
 def shaded(color: Color, factor: float) -> Color:
-    """The same colour, darker or lighter."""
+    """Return the same colour, darker or lighter."""
     red, green, blue = rgb(color)
     return red * factor, green * factor, blue * factor
 
 
 def pose(at: Point, size: float | Point = 1.0, yaw: float = 0.0, pitch: float = 0.0, roll: float = 0.0) -> F32:
-    """Scaled, then turned by degrees around x (roll), y (pitch) and z (yaw), then put in its place."""
+    """Return a pose: scale, then rotation in degrees around x (roll), y (pitch) and z (yaw), then position."""
     (cy, cp, cr), (sy, sp, sr) = np.cos(np.radians([yaw, pitch, roll])), np.sin(np.radians([yaw, pitch, roll]))
     around_x = np.array([[1, 0, 0], [0, cr, -sr], [0, sr, cr]])
     around_y = np.array([[cp, 0, sp], [0, 1, 0], [-sp, 0, cp]])
@@ -197,7 +197,7 @@ def pose(at: Point, size: float | Point = 1.0, yaw: float = 0.0, pitch: float = 
 
 
 def ground(color: Color, label: int, size: float = 60.0, texture: str | None = None, tile: float = 2.0) -> Piece:
-    """A square floor at z = 0; a texture repeats every `tile` metres."""
+    """Return a square floor at z = 0; its texture repeats every `tile` metres."""
     repeats = size / tile
     return Piece("plane", pose((0, 0, 0), (size, size, 1)), color, label, texture, (repeats, repeats))
 
@@ -219,7 +219,7 @@ def shadow(piece: Piece, look: Look, floor: Color, label: int, height: float = 0
 
 @cache
 def assets() -> AssetLibrary:
-    """The one library of all test scenes."""
+    """Return the asset library that all test scenes share."""
     library = AssetLibrary()
     long_capsule = capsule(slices=24, stacks=6, half_length=1.5)
     for name, mesh in (("torus", torus()), ("ribbon", ribbon()), ("roof", roof()), ("long_capsule", long_capsule)):

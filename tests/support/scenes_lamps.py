@@ -15,7 +15,9 @@ def lamplit_table() -> Stage:
     lamps = (
         Lamp(SPOT, (-1.4, -1.2, 2.6), (0.55, 0.5, -1.0), "0c0a08", "d9b27a", "cccccc", (1, 0, 0), 38.0, 8.0),
         Lamp(SPOT, (1.9, 0.3, 1.3), (-1, 0.1, -0.45), diffuse="5f86c9", specular="9fb8e0", cone_degrees=55.0),
-        Lamp(SPOT, (0.2, 1.9, 1.5), ambient="1c1420", diffuse="e07a5c", specular="ff9a80", fading=(0.3, 0.2, 0.45)),
+        Lamp(
+            SPOT, (0.2, 1.9, 1.5), ambient="1c1420", diffuse="e07a5c", specular="ff9a80", attenuation=(0.3, 0.2, 0.45)
+        ),
     )
     look = Look(horizon="20242e", zenith="141722", fog_range=(6.0, 30.0), lamps=lamps)
     pieces = [

@@ -1,4 +1,4 @@
-"""The judge of lamps and skies, judged: cases whose pixels can be worked out on paper."""
+"""The light and sky of the reference renderer, in cases whose pixels can be computed by hand."""
 
 from typing import Any
 
@@ -55,9 +55,9 @@ def test_lamps_add_up() -> None:
 def test_a_lamp_from_a_place_fades_with_distance() -> None:
     assert seen([Lamp(SPOT, (0, 0, 2), diffuse=WHITE)]) == near(*COLOR)
     # 0.5 + 0.5 · 2 + 0.25 · 4 = 2.5
-    assert seen([Lamp(SPOT, (0, 0, 2), diffuse=WHITE, fading=(0.5, 0.5, 0.25))]) == near(0.16, 0.32, 0.08)
+    assert seen([Lamp(SPOT, (0, 0, 2), diffuse=WHITE, attenuation=(0.5, 0.5, 0.25))]) == near(0.16, 0.32, 0.08)
     # Three metres aside and four up: five away, at a cosine of 0.8; the ambient part fades as well.
-    aside = Lamp(SPOT, (3, 0, 4), ambient=HALF, diffuse=WHITE, fading=(0, 0.4, 0))
+    aside = Lamp(SPOT, (3, 0, 4), ambient=HALF, diffuse=WHITE, attenuation=(0, 0.4, 0))
     assert seen([aside]) == near(0.26, 0.52, 0.13)
 
 

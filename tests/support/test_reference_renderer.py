@@ -1,4 +1,4 @@
-"""The judge, judged: cases whose pixels can be worked out on paper."""
+"""The reference renderer, in cases whose pixels can be computed by hand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pictures come out of the card's words at any byte, and nothing else is touched."""
+"""Frames are unpacked to any byte offset, and no other byte changes."""
 
 import numpy as np
 from hypothesis import given
@@ -13,20 +13,20 @@ CANARY = 0xA5
 
 
 def expected(words: np.ndarray, depths: np.ndarray, asked: int, output: int) -> U8:
-    """One output of one layer, in plain NumPy."""
+    """Return one output of one layer, by plain NumPy."""
     red, green, blue, label = words.view(np.uint8).reshape(-1, 4).T.astype(np.int64)
     if 1 << output == DEPTH:
         return np.ascontiguousarray(depths).view(np.uint8)
-    pictures = {
+    frames = {
         0: np.stack([red, green, blue], axis=1).ravel(),
         1: (77 * red + 150 * green + 29 * blue + 128) >> 8,
         3: label,
     }
-    return pictures[output].astype(np.uint8)
+    return frames[output].astype(np.uint8)
 
 
 def scatter(views: ViewTable, gaps: np.ndarray) -> tuple[I64, int]:
-    """Offsets in a shuffled order with gaps between, none of them aligned on purpose."""
+    """Return offsets in a shuffled order with gaps, not aligned, and the end."""
     sizes = frame_bytes(views)
     offsets = np.full(sizes.shape, -1, np.int64)
     end = 0
@@ -59,8 +59,8 @@ def test_every_output_lands_where_it_belongs_and_nowhere_else(
     for layer, view in enumerate(page):
         for output in range(4):
             if asked[view] >> output & 1:
-                picture = expected(words[layer], depths[layer], asked[view], output)
-                wanted[offsets[view, output] : offsets[view, output] + picture.size] = picture
+                frame = expected(words[layer], depths[layer], asked[view], output)
+                wanted[offsets[view, output] : offsets[view, output] + frame.size] = frame
 
     unpack_frames(words, depths.view(np.uint8), views, page, offsets, arena)
 

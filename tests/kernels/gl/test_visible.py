@@ -1,4 +1,4 @@
-"""What is drawn is what may be seen, in the order of the rows; judged by corners of boxes in plain NumPy."""
+"""Visible instances are found and drawn in the order of rows, compared with the corners of boxes in plain NumPy."""
 
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ def visible(scene: Scene, views: ViewTable, page: NDArray[np.int64]) -> Sorted:
 
 
 def random_scene(seed: int, lanes: int = 6, rows: int = 12) -> tuple[Scene, ViewTable]:
-    """Lanes full of turned, stretched and mirrored meshes, some of them outside, with a camera of either kind each."""
+    """Return lanes of rotated, stretched and mirrored meshes, some outside, with a camera of either kind each."""
     rng = np.random.default_rng(seed)
     scene = Scene(AssetLibrary(texture_size=4))
     added = scene.add(lanes, rows)
@@ -67,7 +67,7 @@ def facing(assets: AssetTable, mesh: int, pose: NDArray[np.float32]) -> int:
 
 
 def outside(assets: AssetTable, mesh: int, pose: NDArray[np.float32], views: ViewTable, view: int) -> bool:
-    """Whether all eight corners of the mesh's box lie beyond one and the same plane of the frustum."""
+    """Return whether all eight corners of the mesh's box lie beyond one plane of the frustum."""
     local = assets.mesh_center[mesh] + CORNERS * assets.mesh_half_size[mesh]
     world = local @ pose[:, :3].T.astype(np.float64) + pose[:, 3]
     camera = views.camera[view].astype(np.float64)
