@@ -79,7 +79,7 @@ class Lamp(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Light, sky and fog of a lane; fog has the horizon's colour unless given; `sky` names a sky box's first texture."""
+    """Light, sky and fog of a lane; fog has the horizon's colour unless given; `sky` names the first texture of six."""
 
     sun_at: Point = (0.45, -0.6, 0.8)
     sun: Color = (0.62, 0.58, 0.50)
