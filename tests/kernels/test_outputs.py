@@ -47,7 +47,7 @@ def test_frames_have_the_dtype_and_shape_of_the_table(output: outputs.Output) ->
     views = make_views([0], width=5, height=3, outputs=output_bits([output.name]))
     offsets, size_bytes = lay_out(views)
     frame = get_frame(allocate_arena(size_bytes), views, offsets, 0, output.name)
-    assert (frame.dtype, frame.shape) == (output.dtype, output.frame_shape(3, 5))
+    assert (frame.dtype.name, frame.shape) == (output.dtype, output.frame_shape(3, 5))
     assert frame.nbytes == size_bytes == frame_bytes(views).sum()
 
 
