@@ -146,7 +146,7 @@ def test_another_patch_of_the_same_version_is_fine() -> None:
 def test_a_server_that_is_no_worldloom() -> None:
     with stranger(None) as address, pytest.raises(VersionMismatch) as told:
         VectorEnv(address, "maze", 2)
-    assert f"the server at {address} speaks dm_env_rpc but is no worldloom (no extensions here)" in str(told.value)
+    assert f"the server at {address} speaks dm_env_rpc but is not worldloom (no extensions here)" in str(told.value)
 
 
 def test_out_of_shared_memory() -> None:

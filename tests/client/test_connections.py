@@ -27,7 +27,7 @@ from worldloom.client import (
     VectorEnv,
     make_dm_env,
 )
-from worldloom.client.shared_memory import SharedPictures
+from worldloom.client.shared_memory import SharedFrames
 
 CERTS = Path(__file__).parents[1] / "server" / "transports" / "certs"
 CA, CERT, KEY = CERTS / "ca.pem", CERTS / "client.pem", CERTS / "client-key.pem"
@@ -114,16 +114,16 @@ def test_with_certificates_and_token(guarded: str, server: Served) -> None:
 
 def test_tokens(guarded: str) -> None:
     certificates: Any = {"tls_ca": CA, "tls_cert": CERT, "tls_key": KEY}
-    with told(ServerError, "UNAUTHENTICATED", guarded, "there is no token", "say token=TEXT"):
+    with told(ServerError, "UNAUTHENTICATED", guarded, "there is no token", "give token=TEXT"):
         make(guarded, **certificates)
     with told(ServerError, "UNAUTHENTICATED", guarded, "the token is not the right one"):
         make(guarded, token="open-barley", **certificates)
 
 
 def test_certificates(guarded: str, server: Served, tmp_path: Path) -> None:
-    with told(CannotConnect, guarded, "say tls_ca=FILE"):
+    with told(CannotConnect, guarded, "give tls_ca=FILE"):
         make(guarded)
-    with told(CannotConnect, guarded, "say tls_cert=FILE and tls_key=FILE"):
+    with told(CannotConnect, guarded, "give tls_cert=FILE and tls_key=FILE"):
         make(guarded, tls_ca=CA)
     with told(CannotConnect, f"no TLS with the server at {guarded}", "CERTIFICATE_VERIFY_FAILED", "signed with tls_ca"):
         make(guarded, tls_ca=CERTS / "stranger.pem", tls_cert=CERT, tls_key=KEY)
@@ -141,7 +141,7 @@ def test_certificates(guarded: str, server: Served, tmp_path: Path) -> None:
 
 def test_refusals_of_the_server(server: Served) -> None:
     watcher = make(server.tcp)
-    before = int(watcher._stream.world.read("counters.worlds"))
+    before = int(watcher._world.read_property("counters.worlds"))
     with told(ServerError, "INVALID_ARGUMENT", "did you mean 'maze'?"):
         VectorEnv(server.tcp, "mase", 2)
     with told(ServerError, "INVALID_ARGUMENT", "names 'eye.rgbd' (did you mean 'eye.rgb'?)"):
@@ -152,12 +152,12 @@ def test_refusals_of_the_server(server: Served) -> None:
         VectorEnv(server.tcp, "catch", 10**6)
     with told(ServerError, "RESOURCE_EXHAUSTED", "--max-reply-bytes"):
         VectorEnv(server.tcp, "catch", 20_000, width=128, height=128)
-    assert int(watcher._stream.world.read("counters.worlds")) == before  # nothing is left of those
+    assert int(watcher._world.read_property("counters.worlds")) == before  # nothing is left of those
     watcher.close()
 
 
 def test_shared_memory_that_cannot_be_had(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    with told(NoSharedMemory, "no pictures to share among reward, discount, step_type, ball"):
+    with told(NoSharedMemory, "no frames among reward, discount, step_type, ball"):
         make(server.tcp, transport="shm", observations=["ball"])
     with make(server.tcp, observations=["ball"]) as env:
         assert env.transport == "grpc"
@@ -165,7 +165,7 @@ def test_shared_memory_that_cannot_be_had(server: Served, monkeypatch: pytest.Mo
     def elsewhere(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "/proc/1/fd/5")
 
-    monkeypatch.setattr(SharedPictures, "__init__", elsewhere)
+    monkeypatch.setattr(SharedFrames, "__init__", elsewhere)
     with told(NoSharedMemory, "'/proc/1/fd/5'", "expected a server on this machine, run by the same user"):
         make(server.tcp, transport="shm")
     with make(server.tcp, seed=1) as env:
@@ -228,7 +228,7 @@ def test_whoever_interrupts_a_wait_can_go_on(server: Served, transport: Any, mon
         other.reset()
         expected = [other.step(IDLE)[0]["eye.rgb"] for _ in range(2)]
         with monkeypatch.context() as patch:
-            patch.setattr("worldloom.client.links.GrpcLink.receive", interrupt)
+            patch.setattr("worldloom.client.grpc_connection.GrpcConnection.receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 env.step(IDLE)
         with pytest.raises(ClientError, match=re.escape("expected env.recv() first")):
@@ -236,7 +236,7 @@ def test_whoever_interrupts_a_wait_can_go_on(server: Served, transport: Any, mon
         assert np.array_equal(env.recv()[0]["eye.rgb"], expected[0])
         assert np.array_equal(env.step(IDLE)[0]["eye.rgb"], expected[1])
         with monkeypatch.context() as patch:
-            patch.setattr("worldloom.client.links.GrpcLink.receive", interrupt)
+            patch.setattr("worldloom.client.grpc_connection.GrpcConnection.receive", interrupt)
             for call in (lambda: env.step(IDLE), env.reset):
                 with pytest.raises(KeyboardInterrupt):
                     call()
@@ -260,7 +260,7 @@ def test_a_server_that_hangs(server: Served) -> None:
 
 def test_another_server_in_its_place(server: Served) -> None:
     env = make(server.tcp)
-    env._how["joining"]["width"] = 32  # as if the server had changed
+    env._world_arguments["join_settings"]["width"] = 32  # as if the server had changed
     with told(ClientError, f"the server at {server.tcp} now has observations", "make a new env"):
         env.reconnect()
     assert env.closed

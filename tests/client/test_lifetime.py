@@ -98,7 +98,7 @@ import sys
 from worldloom.client import VectorEnv
 VectorEnv(sys.argv[1], "catch", 4).reset()  # forgotten at once
 env = VectorEnv(sys.argv[1], "catch", 4)
-print(int(env._stream.world.read("counters.worlds")))
+print(int(env._world.read_property("counters.worlds")))
 obs, _ = env.reset()
 env.send({"paddle": [0, 0, 0, 0]})  # and in the middle of a step
 """
@@ -106,12 +106,12 @@ env.send({"paddle": [0, 0, 0, 0]})  # and in the middle of a step
 
 def test_forgotten_envs_are_closed_without_a_word(server: Served) -> None:
     with VectorEnv(server.tcp, "catch", 4) as watcher:
-        before = int(watcher._stream.world.read("counters.worlds"))
+        before = int(watcher._world.read_property("counters.worlds"))
         run = subprocess.run(
             [sys.executable, "-X", "dev", "-c", FORGETFUL, server.tcp], capture_output=True, text=True, timeout=60
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, f"{before + 1}\n", "")
-        assert int(watcher._stream.world.read("counters.worlds")) == before
+        assert int(watcher._world.read_property("counters.worlds")) == before
 
 
 def test_forgotten_local_envs_end_without_a_word(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from worldloom.client import replies as wire
+from worldloom.client import replies
 from worldloom.client.errors import BadReply, ServerError
 from worldloom.client.replies import StepReader
 from worldloom.client.specs import Spec
@@ -69,7 +69,7 @@ def test_as_protobuf_writes_it(observations: dict[int, np.ndarray], state: int) 
 def test_without_protobuf_objects(observations: dict[int, np.ndarray]) -> None:
     data = reply(observations).SerializeToString()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_read_any", None)  # it would be called
+        patch.setattr(replies, "_read_with_protobuf", None)  # it would be called
         check(read_step(data, specs(observations)), observations)
 
 
@@ -141,7 +141,7 @@ def test_a_known_form_is_not_walked_again() -> None:
     reader = StepReader({1: spec(1, first)})
     reader.read(reply({1: first}).SerializeToString())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_find_tensors", None)  # it would be called
+        patch.setattr(replies, "_walk_reply", None)  # it would be called
         check(reader.read(reply({1: second}).SerializeToString()), {1: second})
 
 
@@ -190,7 +190,7 @@ def test_an_error() -> None:
         (reply({1: np.zeros(3, np.uint8)}), r"uint8 \[3\]: expected uint8 \[2\]"),
         (reply({1: np.zeros(2, np.float32)}), r"float32 \[2\]: expected uint8 \[2\]"),
         (reply({1: np.array(["a", "b"])}), r"expected uint8 \[2\]"),
-        (rpc.EnvironmentResponse(step=rpc.StepResponse(observations={1: rpc.Tensor()})), r"cannot be read"),
+        (rpc.EnvironmentResponse(step=rpc.StepResponse(observations={1: rpc.Tensor()})), r"cannot be decoded"),
     ],
 )
 def test_another_reply_than_expected(response: Any, words: str) -> None:

@@ -98,10 +98,10 @@ def test_many_lanes_whose_pictures_are_views(server: Served) -> None:
 
 def test_the_world_is_gone_when_the_env_is_closed(server: Served) -> None:
     env = VectorEnv(server.tcp, "catch", 4)
-    world = env._stream.world
-    before = int(world.read("counters.worlds"))
-    assert str(world.read("world.name")) == world.name
+    world = env._world._world
+    before = int(world.read_property("counters.worlds"))
+    assert str(world.read_property("world.name")) == world.name
     with VectorEnv(server.tcp, "catch", 4) as watcher:
-        assert int(watcher._stream.world.read("counters.worlds")) == before + 1
+        assert int(watcher._world.read_property("counters.worlds")) == before + 1
         env.close()
-        assert int(watcher._stream.world.read("counters.worlds")) == before
+        assert int(watcher._world.read_property("counters.worlds")) == before

@@ -164,7 +164,9 @@ def test_a_seed_starts_chance_over() -> None:
 
 @pytest.mark.parametrize("seed", [[1, 2, 3], 1.5, "1", True, np.array([1, 2, 3])])
 def test_seeds_that_are_none(env: VectorEnv, seed: Any) -> None:
-    with pytest.raises(TypeError, match=r"seed is .*: expected one integer, which the lanes' own seeds are made from"):
+    with pytest.raises(
+        TypeError, match=r"seed is .*: expected one integer, from which the seeds of the lanes are derived"
+    ):
         env.reset(seed=seed)
     with pytest.raises(TypeError, match="seed is"):
         make(seed=seed)
@@ -237,7 +239,7 @@ def test_a_picture_for_show_alone() -> None:
     with make(observations=["ball"]) as env:
         env.reset()
         assert env.render_mode is None
-        with pytest.raises(ClientError, match="expected an rgb picture in `observations`, or render_mode='rgb_array'"):
+        with pytest.raises(ClientError, match=r"expected an \.rgb name in `observations`, or render_mode='rgb_array'"):
             env.render()
     with pytest.raises(ValueError, match="render_mode is 'human': expected 'rgb_array' or None"):
         make(render_mode="human")

@@ -68,10 +68,10 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("here:-1", "has the port '-1'"),
         ("here:65536", "has the port '65536'"),
         ("here:٣", "has the port"),
-        ("unix:", "names no file"),
-        ("unix:/run/", "names no file"),
-        ("unix:/run/a\0b", "names no file"),
-        ("unix:/" + "x" * 120, "is 121 bytes long in full: expected at most 107"),
+        ("unix:", "names no socket file"),
+        ("unix:/run/", "names no socket file"),
+        ("unix:/run/a\0b", "names no socket file"),
+        ("unix:/" + "x" * 120, "has an absolute path of 121 bytes: expected at most 107"),
     ],
 )
 def test_mistakes(text: str, problem: str) -> None:
