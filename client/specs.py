@@ -1,4 +1,4 @@
-"""Specs of actions and observations: parsed from a reply, and as Gymnasium spaces of one lane."""
+"""Specs of actions and observations, parsed from the reply to a join."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
-from gymnasium import spaces
 
 from worldloom.client.errors import BadReply
 
@@ -70,39 +69,3 @@ def _parse_bounds(
 def dtypes_and_shapes(specs: dict[str, Spec]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the dtype and shape of each spec, to compare what two servers offer."""
     return {name: (spec.dtype, spec.shape) for name, spec in specs.items()}
-
-
-def action_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
-    """Build the action space of one lane: Discrete for integers with limits, Box for everything else."""
-    return spaces.Dict({spec.name: _action_space(spec, lanes) for spec in specs})
-
-
-def observation_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
-    """Build the observation space of one lane: a Box for each, which has exactly the dtype of the arrays."""
-    return spaces.Dict({spec.name: _box(spec, lanes) for spec in specs})
-
-
-def _action_space(spec: Spec, lanes: int) -> spaces.Space[Any]:
-    box = _box(spec, lanes)
-    if np.dtype(spec.dtype).kind in "iu" and box.shape == () and spec.low is not None and spec.high is not None:
-        start = int(box.low)
-        return spaces.Discrete(int(box.high) - start + 1, start=start)
-    return box
-
-
-def _box(spec: Spec, lanes: int) -> "spaces.Box[Any]":
-    shape = spec.shape[1:]
-    if spec.shape[:1] != (lanes,):
-        raise BadReply(f"{spec.name!r} has shape {list(spec.shape)}: expected a leading dimension of {lanes} lanes")
-    dtype = np.dtype(spec.dtype)
-    least: Any = -np.inf
-    greatest: Any = np.inf
-    if dtype.kind in "iu":
-        least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
-    elif dtype.kind == "b":
-        least, greatest = 0, 1
-    low, high = (
-        np.array(np.broadcast_to(np.asarray(limit if bound is None else bound, dtype), spec.shape)[0])
-        for limit, bound in ((least, spec.low), (greatest, spec.high))
-    )
-    return spaces.Box(low, high, shape, dtype)

@@ -5,19 +5,20 @@ import operator
 import os
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
 from worldloom.client.connections import Credentials
-from worldloom.client.errors import CannotConnect, ClientError
-from worldloom.client.specs import action_space, dtypes_and_shapes, observation_space
+from worldloom.client.errors import BadReply, CannotConnect, ClientError
+from worldloom.client.specs import Spec, dtypes_and_shapes
 from worldloom.client.vector_world import Transport, VectorWorld, split_outcome
 from worldloom.client.world import check_settings
 
@@ -111,8 +112,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         }
         self._connect()
         specs = self._world.observations
-        self.single_action_space = action_space(self._world.actions.values(), self.num_envs)
-        self.single_observation_space = observation_space([specs[name] for name in names], self.num_envs)
+        self.single_action_space = build_action_space(self._world.actions.values(), self.num_envs)
+        self.single_observation_space = build_observation_space([specs[name] for name in names], self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     @cached_property
@@ -240,6 +241,42 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
     def _check_open(self) -> None:
         if self.closed:
             raise ClientError("this env was closed: expected env.reconnect(), or a new one")
+
+
+def build_action_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
+    """Build the action space of one lane: Discrete for integers with limits, Box for everything else."""
+    return spaces.Dict({spec.name: _action_space(spec, lanes) for spec in specs})
+
+
+def build_observation_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
+    """Build the observation space of one lane: a Box for each, which has exactly the dtype of the arrays."""
+    return spaces.Dict({spec.name: _box(spec, lanes) for spec in specs})
+
+
+def _action_space(spec: Spec, lanes: int) -> spaces.Space[Any]:
+    box = _box(spec, lanes)
+    if np.dtype(spec.dtype).kind in "iu" and box.shape == () and spec.low is not None and spec.high is not None:
+        start = int(box.low)
+        return spaces.Discrete(int(box.high) - start + 1, start=start)
+    return box
+
+
+def _box(spec: Spec, lanes: int) -> "spaces.Box[Any]":
+    shape = spec.shape[1:]
+    if spec.shape[:1] != (lanes,):
+        raise BadReply(f"{spec.name!r} has shape {list(spec.shape)}: expected a leading dimension of {lanes} lanes")
+    dtype = np.dtype(spec.dtype)
+    least: Any = -np.inf
+    greatest: Any = np.inf
+    if dtype.kind in "iu":
+        least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    elif dtype.kind == "b":
+        least, greatest = 0, 1
+    low, high = (
+        np.array(np.broadcast_to(np.asarray(limit if bound is None else bound, dtype), spec.shape)[0])
+        for limit, bound in ((least, spec.low), (greatest, spec.high))
+    )
+    return spaces.Box(low, high, shape, dtype)
 
 
 def _tile(frames_nhwc: np.ndarray) -> np.ndarray:

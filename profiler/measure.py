@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from worldloom.client.connections import Credentials
-from worldloom.client.specs import action_space
+from worldloom.client.vector_env import build_action_space
 from worldloom.client.vector_world import VectorWorld
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
@@ -199,7 +199,7 @@ def measure(case: Case, address: str, settings: Mapping[str, Any], seconds: floa
 
 def _some_actions(world: VectorWorld, lanes: int) -> list[dict[str, np.ndarray]]:
     """Taken by lot beforehand, so that no time is spent on it; always the same ones."""
-    space: Any = batch_space(action_space(world.actions.values(), lanes), lanes)
+    space: Any = batch_space(build_action_space(world.actions.values(), lanes), lanes)
     space.seed(0)
     return [space.sample() for _ in range(_KINDS_OF_ACTIONS)]
 

@@ -2,8 +2,6 @@
 
 import copy
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -304,15 +302,3 @@ def test_words(env: VectorEnv) -> None:
     assert repr(env) == "VectorEnv('local', 'catch', num_envs=3, transport='local')"
     error = copy.copy(ServerError(3, "text"))
     assert (error.code, error.text, str(error)) == (3, "text", "INVALID_ARGUMENT: text")
-
-
-def test_commands_go_without_gymnasium() -> None:
-    code = "import sys; from worldloom.server import cli; cli.main(['worlds']); print('gymnasium' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout.splitlines()[-1] == "False"
-
-
-def test_clients_of_servers_go_without_kernels() -> None:
-    code = "import sys, worldloom.client; print([name for name in ('numba', 'moderngl') if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout == "[]\n"
