@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
-from worldloom.protos.wire import field, varint, varint_tag, write_varints
+from worldloom.protos.wire import field_header, varint, varint_tag, write_varints
 
 _STEP = 3
 _ACTIONS, _REQUESTED_OBSERVATIONS = 1, 2
@@ -50,13 +50,13 @@ class StepWriter:
 
 def write_step(actions: Sequence[bytes], requested: bytes) -> bytes:
     """Return a step request, from the results of `StepWriter.write` and `write_observation_request`."""
-    return b"".join((field(_STEP, sum(map(len, actions)) + len(requested)), *actions, requested))
+    return b"".join((field_header(_STEP, sum(map(len, actions)) + len(requested)), *actions, requested))
 
 
 def write_observation_request(uids: Iterable[int]) -> bytes:
     """Return the field `requested_observations` of a StepRequest."""
     data = b"".join(map(varint, uids))
-    return field(_REQUESTED_OBSERVATIONS, len(data)) + data if data else b""
+    return field_header(_REQUESTED_OBSERVATIONS, len(data)) + data if data else b""
 
 
 class _ActionWriter:
@@ -72,7 +72,7 @@ class _ActionWriter:
         self._low: Any = limits.min if spec.low is None else spec.low
         self._high: Any = limits.max if spec.high is None else spec.high
         sides = b"".join(map(varint, spec.shape))
-        self._shape = field(_SHAPE, len(sides)) + sides if sides else b""
+        self._shape = field_header(_SHAPE, len(sides)) + sides if sides else b""
         self._payload: int = tensor_utils.np_type_to_data_type(self._dtype)  # also the number of the payload's field
         self._uid = varint_tag(_KEY) + varint(spec.uid)
 
@@ -80,11 +80,11 @@ class _ActionWriter:
         """Return the entry of the map of actions, in pieces."""
         array = self._validate(value)
         data = array.tobytes() if self._dtype.name in _FIXED_SIZE_DTYPES else write_varints(array)
-        array_head = field(_ARRAY, len(data))
-        payload_head = field(self._payload, len(array_head) + len(data))
+        array_head = field_header(_ARRAY, len(data))
+        payload_head = field_header(self._payload, len(array_head) + len(data))
         tensor = (payload_head, array_head, data, self._shape)
-        entry = (self._uid, field(_VALUE, sum(map(len, tensor))), *tensor)
-        return [field(_ACTIONS, sum(map(len, entry))), *entry]
+        entry = (self._uid, field_header(_VALUE, sum(map(len, tensor))), *tensor)
+        return [field_header(_ACTIONS, sum(map(len, entry))), *entry]
 
     def _validate(self, value: ArrayLike) -> np.ndarray:
         """Return the action as an array of its dtype; BadAction if it is not in its space."""

@@ -38,7 +38,7 @@ def varint_tag(number: int) -> bytes:
     return varint(number << 3 | _VARINT)
 
 
-def field(number: int, size_bytes: int) -> bytes:
+def field_header(number: int, size_bytes: int) -> bytes:
     """Return the tag and length that precede the value of a length-delimited field."""
     return varint(number << 3 | _LENGTH_DELIMITED) + varint(size_bytes)
 
