@@ -1,4 +1,4 @@
-"""Requests of steps are what protobuf takes them for, and what the spaces do not contain is not sent."""
+"""Requests of steps are encoded as protobuf decodes them; actions that are not in their spaces raise BadAction."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Shared memory, with a file in the server's place."""
+"""SharedFrames, with a file as the segment."""
 
 import gc
 from pathlib import Path
@@ -11,15 +11,15 @@ from worldloom.client.shared_memory import SharedFrames
 from worldloom.client.specs import Spec
 
 TOKEN = "5ca1ab1e"
-HEAD_BYTES, RING_BYTES, RING_SIZE = 64, 192, 4
-SIZE_BYTES = HEAD_BYTES + RING_SIZE * RING_BYTES
+HEAD_BYTES, ENTRY_BYTES, RING_SIZE = 64, 192, 4
+SIZE_BYTES = HEAD_BYTES + RING_SIZE * ENTRY_BYTES
 RGB = Spec(1, "eye.rgb", "uint8", (2, 4, 4, 3), None, None)
 DEPTH = Spec(2, "eye.depth", "float32", (2, 4, 4), None, None)
 SPECS = {"eye.rgb": RGB, "eye.depth": DEPTH}
 
 
 class Renderer:
-    """The server's side."""
+    """The server's side: draws into the next ring index."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(SIZE_BYTES))
@@ -29,7 +29,7 @@ class Renderer:
 
     def draw(self, value: int) -> dict[str, np.ndarray]:
         self.ring_index = (self.ring_index + 1) % RING_SIZE
-        start = HEAD_BYTES + self.ring_index * RING_BYTES
+        start = HEAD_BYTES + self.ring_index * ENTRY_BYTES
         self.memory[start : start + RGB.size_bytes] = value
         return {"eye.rgb": np.array([[self.ring_index, start, 48], [self.ring_index, start + 48, 48]])}
 
@@ -62,7 +62,7 @@ def test_a_view_of_the_memory(shared: SharedFrames, renderer: Renderer) -> None:
     assert frames[0, 0, 0, 0] == 9  # no copy
 
 
-def test_nobody_paints_over_what_is_held(shared: SharedFrames, renderer: Renderer) -> None:
+def test_frames_in_use_are_not_overwritten(shared: SharedFrames, renderer: Renderer) -> None:
     held = []
     for value in range(RING_SIZE):
         assert shared.acquire_next()
@@ -82,10 +82,10 @@ def test_nobody_paints_over_what_is_held(shared: SharedFrames, renderer: Rendere
         assert all(len(views) <= 2 for views in shared._views)
 
 
-def test_after_a_refusal_nobody_knows_which_is_next(shared: SharedFrames, renderer: Renderer) -> None:
+def test_after_a_dropped_reply_the_next_ring_index_is_unknown(shared: SharedFrames, renderer: Renderer) -> None:
     held = read_rgb(shared, renderer, 1)
     assert shared.acquire_next()
-    renderer.draw(2)  # nobody looks at it
+    renderer.draw(2)  # its reply is dropped
     assert not shared.acquire_next()
     assert (held == 1).all()
     del held
@@ -95,7 +95,7 @@ def test_after_a_refusal_nobody_knows_which_is_next(shared: SharedFrames, render
     assert (held == 3).all()
 
 
-def test_pictures_outlive_everything(shared: SharedFrames, renderer: Renderer, path: Path) -> None:
+def test_frames_outlive_the_segment_and_its_file(shared: SharedFrames, renderer: Renderer, path: Path) -> None:
     frames = read_rgb(shared, renderer, 5)
     path.unlink()
     del shared, renderer
@@ -114,7 +114,7 @@ def test_floats(shared: SharedFrames, renderer: Renderer) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "position",
     [
         [[4, 64, 48], [4, 112, 48]],
         [[-1, 64, 48], [-1, 112, 48]],
@@ -126,12 +126,12 @@ def test_floats(shared: SharedFrames, renderer: Renderer) -> None:
         [[0, 2**62, 48], [0, 2**62 + 48, 48]],
     ],
 )
-def test_places_that_cannot_be(shared: SharedFrames, place: list[list[int]]) -> None:
+def test_invalid_positions(shared: SharedFrames, position: list[list[int]]) -> None:
     with pytest.raises(BadReply, match=r"'eye\.rgb' has its frames at"):
-        shared.read({"eye.rgb": np.array(place)}, SPECS)
+        shared.read({"eye.rgb": np.array(position)}, SPECS)
 
 
-def test_memory_that_can_only_be_read(renderer: Renderer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_memory(renderer: Renderer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_to_read(file: str, flags: int, opened: object = __import__("os").open) -> int:
         if flags & 3:
             raise PermissionError
@@ -144,7 +144,7 @@ def test_memory_that_can_only_be_read(renderer: Renderer, path: Path, monkeypatc
 
 
 @pytest.mark.usefixtures("renderer")
-def test_memory_that_cannot_be_had(path: Path) -> None:
+def test_memory_that_cannot_be_opened(path: Path) -> None:
     with pytest.raises(OSError, match="not the server's memory"):
         SharedFrames(str(path), SIZE_BYTES, RING_SIZE, "another")
     for size_bytes in (SIZE_BYTES * 2, SIZE_BYTES - 1):

@@ -30,7 +30,7 @@ def payload_of(dtype: str) -> Any:
 
 
 def packed(values: np.ndarray) -> bytes:
-    """The integers as protobuf writes them, without what comes before them."""
+    """Return integers as protobuf packs them, without the tag and length before them."""
     payload = payload_of(values.dtype.name)
     payload.array.extend(values.tolist())
     data: bytes = payload.SerializeToString()
@@ -72,7 +72,7 @@ def test_bytes_that_are_no_message(data: bytes, problem: str) -> None:
 
 
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, st.integers(0, 9))))
-def test_what_protobuf_writes_is_read(values: np.ndarray) -> None:
+def test_reading_what_protobuf_writes(values: np.ndarray) -> None:
     found = read_varints(np.frombuffer(packed(values), np.uint8), len(values), values.dtype.name)
     assert found is not None
     assert found.dtype == values.dtype
@@ -80,7 +80,7 @@ def test_what_protobuf_writes_is_read(values: np.ndarray) -> None:
 
 
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_side=0, max_side=4))))
-def test_what_is_written_protobuf_reads(values: np.ndarray) -> None:
+def test_writing_what_protobuf_reads(values: np.ndarray) -> None:
     data = write_varints(values)
     payload = payload_of(values.dtype.name)
     payload.MergeFromString(b"\x0a" + varint(len(data)) + data)
@@ -88,7 +88,7 @@ def test_what_is_written_protobuf_reads(values: np.ndarray) -> None:
 
 
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, st.integers(0, 9))))
-def test_what_our_server_writes_is_read(values: np.ndarray) -> None:
+def test_reading_what_our_server_writes(values: np.ndarray) -> None:
     data = np.zeros(VARINT_BYTES * len(values) + 3, np.uint8)
     kernel_wire.write_varints(values.astype(np.int64)[None], np.array([3]), data)
     found = read_varints(data[3:], len(values), values.dtype.name)
@@ -101,7 +101,7 @@ def test_what_our_server_writes_is_read(values: np.ndarray) -> None:
     st.integers(0, 6),
     st.sampled_from(DTYPES),
 )
-def test_any_bytes_are_read_as_protobuf_does_or_not_at_all(data: bytes, count: int, dtype: str) -> None:
+def test_any_bytes_are_read_as_protobuf_does_or_rejected(data: bytes, count: int, dtype: str) -> None:
     found = read_varints(np.frombuffer(data, np.uint8), count, dtype)
     if found is not None:
         payload = payload_of(dtype)
