@@ -37,10 +37,10 @@ def test_no_egl() -> None:
     done = run("serve", "--renderer", "gl", "--listen", "127.0.0.1:0", **WITHOUT_EGL)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = [line for line in done.stderr.splitlines() if line.startswith("worldloom")]
-    assert line.startswith("worldloom serve: cannot make an OpenGL context")
+    assert line.startswith("worldloom serve: cannot create an OpenGL context")
     assert "Missing: " in line
     assert "To install it: `sudo apt-get install -y libegl1 " in line
-    assert line.endswith("Or take the cpu renderer (--renderer cpu): it needs none of that.")
+    assert line.endswith("Or use the cpu renderer (--renderer cpu): it needs none of that.")
 
 
 def test_without_egl_the_cpu_renderer_is_chosen() -> None:
@@ -90,7 +90,7 @@ def test_kernel_cache_not_writable(tmp_path: Path) -> None:
     [line] = done.stderr.splitlines()
     assert line.startswith(f"worldloom: the kernel cache {chosen}/kernels ")
     assert f"cannot be written; using {fallback}/worldloom-" in line
-    assert line.endswith("Set WORLDLOOM_CACHE_DIR to a folder that can, to compile once only.")
+    assert line.endswith("Set WORLDLOOM_CACHE_DIR to a writable folder to compile only once.")
     assert f"kernel cache  {fallback}/worldloom-" in done.stdout
 
 
