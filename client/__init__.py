@@ -1,23 +1,30 @@
-"""The room for what learners use to reach worlds.
+"""Clients of worldloom: a Gymnasium vector environment, and dm_env.
 
     from worldloom.client import VectorEnv
 
-It may use `worldloom.protos` and, to run a server in its own process, `worldloom.server`. It knows nothing of worlds,
-renderers or kernels.
+Each public name is imported when it is first used: `make_dm_env` needs no Gymnasium, `VectorEnv` no dm_env, and the
+errors neither.
+
+The package imports `worldloom.protos`, and `worldloom.server` for the address `local` only. So a client of a server
+loads no kernels, no renderer and no worlds.
 """
 
-from worldloom.client.dm_env import make_dm_env
-from worldloom.client.errors import (
-    BadAction,
-    BadReply,
-    CannotConnect,
-    ClientError,
-    LostConnection,
-    NoSharedMemory,
-    ServerError,
-    VersionMismatch,
-)
-from worldloom.client.vector_env import VectorEnv
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from worldloom.client.dm_env import make_dm_env
+    from worldloom.client.errors import (
+        BadAction,
+        BadReply,
+        CannotConnect,
+        ClientError,
+        LostConnection,
+        NoSharedMemory,
+        ServerError,
+        VersionMismatch,
+    )
+    from worldloom.client.vector_env import VectorEnv
 
 __all__ = [
     "BadAction",
@@ -31,3 +38,19 @@ __all__ = [
     "VersionMismatch",
     "make_dm_env",
 ]
+_MODULES = {"VectorEnv": "vector_env", "make_dm_env": "dm_env"}
+"""Modules of the public names that are not errors."""
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}: expected one of {', '.join(__all__)}")
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

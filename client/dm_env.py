@@ -10,21 +10,21 @@ import dm_env
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.dm_env_adaptor import DmEnvAdaptor
 
+from worldloom.client.connections import MAX_REPLY_BYTES, Credentials, open_connection
 from worldloom.client.errors import ClientError
-from worldloom.client.links import MOST_REPLY_BYTES, Access, open_link
-from worldloom.client.world import World, refuse_settings
+from worldloom.client.world import World, check_settings
 
 
-class _OwnWorld(DmEnvAdaptor):  # type: ignore[misc]  # has no types
-    """The adaptor, which by itself leaves the connection to whoever made it."""
+class _OwningAdaptor(DmEnvAdaptor):  # type: ignore[misc]  # has no types
+    """The adaptor as the owner of its world and connection, which it closes."""
 
     def __init__(self, world: World, specs: rpc.ActionObservationSpecs, names: Sequence[str]) -> None:
         super().__init__(world, specs, requested_observations=names)
-        # Also when this is forgotten, or the process ends.
+        # Runs when the env is garbage collected or the process ends, too.
         self._finalizer = weakref.finalize(self, world.close)
 
     def close(self) -> None:
-        """Destroy the world and end the connection."""
+        """Destroy the world and close the connection."""
         with suppress(ClientError):  # the connection may be lost
             super().close()
         self._finalizer()
@@ -47,25 +47,27 @@ def make_dm_env(
     tls_key: str | os.PathLike[str] | None = None,
     timeout_s: float = 60.0,
 ) -> dm_env.Environment:
-    """A world of its own, destroyed by `close`. The arguments are those of VectorEnv.
+    """Create a world and return it as a dm_env environment; its `close` destroys the world.
 
-    Names with dots become nested dicts, as the adaptor does it: `observation["eye"]["rgb"]`.
+    The arguments are those of VectorEnv. Observations with dots in their names are nested dicts, which is how the
+    adaptor presents them: `observation["eye"]["rgb"]`.
     """
-    refuse_settings(settings, {"family": "family", "seed": "seed", "lanes": "num_envs of VectorEnv"})
+    check_settings(settings, {"family": "family", "seed": "seed", "lanes": "num_envs of VectorEnv"})
     names = ("eye.rgb",) if observations is None else tuple(observations)
-    given = {"family": family, **(settings or {}), **({} if seed is None else {"seed": seed})}
-    world = World(open_link(address, Access(token, tls_ca, tls_cert, tls_key), renderer, timeout_s), given)
+    world_settings = {"family": family, **(settings or {}), **({} if seed is None else {"seed": seed})}
+    credentials = Credentials(token, tls_ca, tls_cert, tls_key)
+    world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
     try:
         specs = world.join(
             {
                 "width": width,
                 "height": height,
                 "samples": samples,
-                "max_reply_bytes": MOST_REPLY_BYTES,
+                "max_reply_bytes": MAX_REPLY_BYTES,
                 "observations": list(dict.fromkeys((*names, "reward", "discount"))),
             }
         )
-        return _OwnWorld(world, specs, names)
+        return _OwningAdaptor(world, specs, names)
     except BaseException:
         world.close()
         raise

@@ -1,55 +1,58 @@
-"""What can go wrong between a client and its worlds.
+"""Errors of clients.
 
-ClientError
-├── ServerError          the server refused a request; nothing has changed there
-├── LostConnection       the server, or the way to it, is gone
-│   └── CannotConnect    it was not there to begin with
-├── VersionMismatch      the server is no worldloom, or one that this client may misunderstand
-├── BadReply             the server said what cannot be understood
-├── BadAction            actions that the spaces do not contain; nothing was sent. Also a ValueError
-└── NoSharedMemory       shared memory was asked for by name and cannot be had
+    ClientError
+    ├── ServerError          the server answered a request with an error; the request changed nothing
+    ├── LostConnection       the connection to the server has ended
+    │   └── CannotConnect    no connection could be made
+    ├── VersionMismatch      the server is not worldloom, or of a version that this client does not support
+    ├── BadReply             a reply that cannot be decoded, or is not what was asked for
+    ├── BadAction            actions that are not in the action space; nothing was sent. Also a ValueError
+    └── NoSharedMemory       transport="shm" was asked for and is not available
+
+Wrong arguments are ValueError or TypeError, as everywhere in Python.
 """
 
 from google.rpc import code_pb2
 
 
 class ClientError(Exception):
-    """Whatever goes wrong here."""
+    """Base class of the errors of clients."""
 
 
 class ServerError(ClientError):
-    """The server refused a request; nothing has changed there."""
+    """An error that the server answered a request with. The request changed nothing."""
 
     def __init__(self, code: int, text: str) -> None:
         name = code_pb2.Code.Name(code) if code in code_pb2.Code.values() else f"code {code}"
         super().__init__(f"{name}: {text}")
         self.code = code
-        """As google.rpc.Code numbers it."""
+        """The number in google.rpc.Code."""
         self.text = text
+        """The server's message."""
 
     def __reduce__(self) -> tuple[type["ServerError"], tuple[int, str]]:
         return type(self), (self.code, self.text)
 
 
-class LostConnection(ClientError):  # noqa: N818  # says it better than LostConnectionError
-    """The server, or the way to it, is gone."""
+class LostConnection(ClientError):  # noqa: N818  # public since the first version, like those below
+    """A connection that has ended: the server stopped, was not reachable any more, or did not answer in time."""
 
 
 class CannotConnect(LostConnection):
-    """There is no server, or none that would speak with us."""
+    """A connection that could not be made: no server, another protocol, or a failed TLS handshake."""
 
 
 class VersionMismatch(ClientError):  # noqa: N818
-    """The server is no worldloom, or one that this client may misunderstand."""
+    """A server that is not worldloom, or is of a version that this client does not support."""
 
 
 class BadReply(ClientError):  # noqa: N818
-    """The server said what cannot be understood."""
+    """A reply that cannot be decoded, or is not what was asked for."""
 
 
 class BadAction(ClientError, ValueError):  # noqa: N818
-    """Actions that the spaces do not contain. Nothing was sent."""
+    """Actions that are not in the action space. Nothing was sent."""
 
 
 class NoSharedMemory(ClientError):  # noqa: N818
-    """Shared memory was asked for by name and cannot be had."""
+    """Shared memory that was asked for with transport="shm" and is not available."""

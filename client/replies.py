@@ -1,10 +1,11 @@
-"""Replies to steps as NumPy arrays, without protobuf objects: where tensors lie in the bytes, and arrays over them.
+"""Replies decoded: those to steps as NumPy arrays, without protobuf objects; all others with protobuf.
 
     EnvironmentResponse { step: StepResponse { state, observations: { uid: Tensor { payload { array }, shape }, … } } }
 
-The walk knows the form that every writer of protobuf gives such a message: each field at most once, in any order,
-numbers packed. Whatever else there may be (fields in pieces, texts, damage) is left to protobuf itself, which knows all
-of it, and is slower.
+`StepReader` finds the tensors of a reply by walking its fields, and returns arrays over its bytes. The walk handles the
+form that protobuf writers give such a message: each field at most once, in any order, numbers packed. Any other form
+(fields in pieces, strings, damage) raises `_UnusualForm`, and the reply is decoded by protobuf itself, which handles
+all of them but is slower.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,41 +19,40 @@ from google.protobuf.message import DecodeError
 
 from worldloom.client.errors import BadReply, ServerError
 from worldloom.client.specs import Spec
-from worldloom.protos.wire import read_varints
+from worldloom.protos.wire import WireError, read_fields, read_varint, read_varints
 
 _STEP = 3
 _OBSERVATIONS = 2
 _KEY, _VALUE = 1, 2
 _ARRAY, _SHAPE = 1, 15
-_VARINT, _LENGTH_DELIMITED = 0, 2
-_HIGHEST_FIELD = 63
-"""There are none above in the messages we know."""
+"""Field numbers of the messages above."""
 _DTYPES = dict(
     enumerate(["float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64", "bool"], start=1)
 )
-"""The field of a Tensor -> the dtype in it."""
-_AS_IN_MEMORY = frozenset({"float32", "float64", "int8", "uint8"})
-_WORTH_SHARING_BYTES = 1 << 16
-"""Less is copied: that takes microseconds, and whoever keeps a number should not keep a whole reply with it."""
+"""Payload fields of a Tensor -> the dtype of their numbers."""
+_FIXED_SIZE_DTYPES = frozenset({"float32", "float64", "int8", "uint8"})
+"""Dtypes whose numbers have the same bytes in a message as in memory; the others are varints."""
+_MIN_VIEW_BYTES = 1 << 16
+"""Smaller arrays are copied: that takes microseconds, and a number that is kept does not keep a whole reply alive."""
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
 
-class _Odd(Exception):  # noqa: N818  # never seen outside
-    """Not the form that we know."""
+class _UnusualForm(Exception):  # noqa: N818  # caught in this module
+    """A reply of a form that the walk does not handle."""
 
 
 class _Tensor(NamedTuple):
-    """Where the numbers of a tensor lie."""
+    """A tensor in a reply: the field of its payload, the byte range of its numbers, and its shape."""
 
-    field: int
+    payload_field: int
     start: int
     end: int
     shape: tuple[int, ...]
 
 
-class _Lent:
-    """Bytes as memory that may be written. For bytes that nobody else looks at, which a reply's are."""
+class _WritableBytes:
+    """The memory of a bytes object as a writable array. Only for bytes with a single owner, such as a reply."""
 
     def __init__(self, owner: bytes) -> None:
         self._owner = owner
@@ -63,114 +63,136 @@ class _Lent:
 
 
 class StepReader:
-    """Reads replies to steps that ask for the same. Most have the same form, byte for byte but for the numbers: then
-    where everything lies is known from the one before."""
+    """Decoder of replies to steps that ask for the same observations.
+
+    Successive replies mostly differ in their numbers alone. So the positions of all tensors are kept, with the bytes
+    between them, and a reply with the same bytes there is not walked again.
+    """
 
     def __init__(self, expected: Mapping[int, Spec]) -> None:
         self._expected = expected
-        self._size = -1
+        self._size_bytes = -1
         self._between: list[tuple[int, int, bytes]] = []
-        """All bytes of the last reply that are not numbers, and where they lie."""
+        """All bytes of the last reply that are not numbers of tensors, with their positions."""
         self._tensors: dict[int, _Tensor] = {}
 
     def read(self, reply: bytes) -> Arrays:
-        """The observations in a reply, by name: exactly those expected. Large ones are views of the reply.
+        """Return the observations of a reply by name: exactly those expected.
 
-        They can be written, and keep the reply alive for as long as they live.
+        Large ones are views of the reply; they are writable, and keep the reply alive.
         """
         try:
             if not self._has_known_form(reply):
-                self._learn(reply)
-            memory = np.asarray(_Lent(reply))
-            return {spec.name: _array(memory, self._tensors[uid], spec) for uid, spec in self._expected.items()}
-        except (_Odd, IndexError):
-            return _read_any(reply, self._expected)
+                self._find_tensors(reply)
+            memory = np.asarray(_WritableBytes(reply))
+            return {spec.name: _read_array(memory, self._tensors[uid], spec) for uid, spec in self._expected.items()}
+        except (_UnusualForm, WireError):
+            return _read_with_protobuf(reply, self._expected)
 
     def _has_known_form(self, reply: bytes) -> bool:
-        return len(reply) == self._size and all(reply[start:end] == same for start, end, same in self._between)
+        return len(reply) == self._size_bytes and all(reply[start:end] == same for start, end, same in self._between)
 
-    def _learn(self, reply: bytes) -> None:
-        tensors = _find_tensors(reply)
+    def _find_tensors(self, reply: bytes) -> None:
+        tensors = _walk_reply(reply)
         if tensors.keys() != self._expected.keys():
-            raise _Odd
-        numbers = sorted((tensor.start, tensor.end) for tensor in tensors.values())
-        starts, ends = [0, *(end for _, end in numbers)], [*(start for start, _ in numbers), len(reply)]
+            raise _UnusualForm
+        ranges = sorted((tensor.start, tensor.end) for tensor in tensors.values())
+        starts, ends = [0, *(end for _, end in ranges)], [*(start for start, _ in ranges), len(reply)]
         self._between = [(start, end, reply[start:end]) for start, end in zip(starts, ends, strict=True)]
-        self._tensors, self._size = tensors, len(reply)
+        self._tensors, self._size_bytes = tensors, len(reply)
 
 
-def _find_tensors(data: bytes) -> dict[int, _Tensor]:
-    [(number, start, end)] = _only(data, 0, len(data))
-    if number != _STEP:
-        raise _Odd
+def _walk_reply(data: bytes) -> dict[int, _Tensor]:
+    """Return the tensors of a StepResponse by UID."""
+    fields = list(read_fields(data, 0, len(data)))
+    if len(fields) != 1:
+        raise _UnusualForm
+    [(number, start, end)] = fields
+    if number != _STEP or end < 0:
+        raise _UnusualForm
     tensors = {}
-    for number, entry_start, entry_end in _parts(data, start, end):
+    for number, entry_start, entry_end in read_fields(data, start, end):
         if number == _OBSERVATIONS and entry_end >= 0:
-            uid, tensor = _entry(data, entry_start, entry_end)
+            uid, tensor = _walk_entry(data, entry_start, entry_end)
             if uid in tensors:
-                raise _Odd
+                raise _UnusualForm
             tensors[uid] = tensor
     return tensors
 
 
-def _entry(data: bytes, start: int, end: int) -> tuple[int, _Tensor]:
-    uid, value = 0, None
-    for number, part_start, part_end in _once(data, start, end):
-        if number == _KEY and part_end < 0:
-            uid = part_start
-        elif number == _VALUE and part_end >= 0:
-            value = _tensor(data, part_start, part_end)
-    if value is None:
-        raise _Odd
-    return uid, value
+def _walk_entry(data: bytes, start: int, end: int) -> tuple[int, _Tensor]:
+    """Return the UID and the tensor of an entry of the map of observations."""
+    uid, tensor = 0, None
+    for number, field_start, field_end in _read_unique_fields(data, start, end):
+        if number == _KEY and field_end < 0:
+            uid = field_start  # a varint field: this is its value
+        elif number == _VALUE and field_end >= 0:
+            tensor = _walk_tensor(data, field_start, field_end)
+    if tensor is None:
+        raise _UnusualForm
+    return uid, tensor
 
 
-def _tensor(data: bytes, start: int, end: int) -> _Tensor:
-    field, array_start, array_end = 0, 0, 0
+def _walk_tensor(data: bytes, start: int, end: int) -> _Tensor:
+    payload_field, array_start, array_end = 0, 0, 0
     shape: tuple[int, ...] = ()
-    for number, part_start, part_end in _once(data, start, end):
-        if part_end < 0:
-            raise _Odd
+    for number, field_start, field_end in _read_unique_fields(data, start, end):
+        if field_end < 0:
+            raise _UnusualForm
         if number == _SHAPE:
-            sides = []
-            while part_start < part_end:
-                side, part_start = _varint(data, part_start)
-                sides.append(side)
-            if part_start != part_end:
-                raise _Odd
-            shape = tuple(sides)
-        elif number in _DTYPES and not field:
-            field = number
-            for inner, inner_start, inner_end in _once(data, part_start, part_end):
+            shape = _read_shape(data, field_start, field_end)
+        elif number in _DTYPES and not payload_field:
+            payload_field = number
+            for inner, inner_start, inner_end in _read_unique_fields(data, field_start, field_end):
                 if inner != _ARRAY or inner_end < 0:
-                    raise _Odd
+                    raise _UnusualForm
                 array_start, array_end = inner_start, inner_end
         else:
-            raise _Odd
-    return _Tensor(field, array_start, array_end, shape)
+            raise _UnusualForm
+    return _Tensor(payload_field, array_start, array_end, shape)
 
 
-def _array(memory: np.ndarray, tensor: _Tensor, spec: Spec) -> np.ndarray:
-    dtype = _DTYPES.get(tensor.field)
+def _read_shape(data: bytes, start: int, end: int) -> tuple[int, ...]:
+    sides = []
+    while start < end:
+        side, start = read_varint(data, start)
+        sides.append(side)
+    if start != end:
+        raise _UnusualForm
+    return tuple(sides)
+
+
+def _read_unique_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the fields of a message, as `read_fields` does; _UnusualForm if a number occurs twice."""
+    seen: set[int] = set()
+    for field in read_fields(data, start, end):
+        if field[0] in seen:
+            raise _UnusualForm
+        seen.add(field[0])
+        yield field
+
+
+def _read_array(memory: np.ndarray, tensor: _Tensor, spec: Spec) -> np.ndarray:
+    dtype = _DTYPES.get(tensor.payload_field)
     if dtype != spec.dtype or tensor.shape != spec.shape:
-        raise _Odd
+        raise _UnusualForm
     data = memory[tensor.start : tensor.end]
-    if dtype not in _AS_IN_MEMORY:
+    if dtype not in _FIXED_SIZE_DTYPES:
         values = read_varints(data, prod(spec.shape), dtype)
         if values is None:
-            raise _Odd
+            raise _UnusualForm
         return values.reshape(spec.shape)
     if len(data) != spec.size_bytes:
-        raise _Odd
-    if len(data) < _WORTH_SHARING_BYTES:
+        raise _UnusualForm
+    if len(data) < _MIN_VIEW_BYTES:
         data = data.copy()
     values = data.view(spec.wire_dtype)
-    # A float at an odd byte is legal, but much of NumPy works on a copy then, each time anew.
+    # Unaligned floats are legal, but much of NumPy then works on a copy, made anew each time.
     return (values if values.flags.aligned else values.copy()).reshape(spec.shape)
 
 
-def _read_any(reply: bytes, expected: Mapping[int, Spec]) -> Arrays:
-    """The same with protobuf's own reader: for replies of an unusual form, and to say what is wrong with others."""
+def _read_with_protobuf(reply: bytes, expected: Mapping[int, Spec]) -> Arrays:
+    """Decode with protobuf: replies of an unusual form, and wrong ones, for which it raises BadReply."""
     tensors = parse_reply(reply, "step").step.observations
     found = {}
     for uid, spec in expected.items():
@@ -181,78 +203,25 @@ def _read_any(reply: bytes, expected: Mapping[int, Spec]) -> Arrays:
             value = np.asarray(tensor_utils.reshape_array(data, tensors[uid].shape), data.dtype)
         except (TypeError, ValueError) as error:
             raise BadReply(
-                f"{spec.name!r} cannot be read ({error}): expected {spec.dtype} {list(spec.shape)}"
+                f"{spec.name!r} cannot be decoded ({error}): expected {spec.dtype} {list(spec.shape)}"
             ) from error
         if value.dtype != spec.dtype or value.shape != spec.shape:
             raise BadReply(
-                f"{spec.name!r} came as {value.dtype} {list(value.shape)}: expected {spec.dtype} {list(spec.shape)}"
+                f"{spec.name!r} is {value.dtype} {list(value.shape)}: expected {spec.dtype} {list(spec.shape)}"
             )
         found[spec.name] = value if value.flags.writeable else value.copy()
     return found
 
 
 def parse_reply(reply: bytes, kind: str) -> rpc.EnvironmentResponse:
-    """A reply of that kind as a protobuf object; ServerError if it is an error."""
+    """Decode a reply of a kind as a protobuf object; ServerError if it is an error."""
     try:
         response = rpc.EnvironmentResponse.FromString(reply)
     except DecodeError as error:
-        raise BadReply(f"{len(reply)} bytes that cannot be read: expected an EnvironmentResponse") from error
-    came = response.WhichOneof("payload")
-    if came == "error":
+        raise BadReply(f"{len(reply)} bytes that cannot be decoded: expected an EnvironmentResponse") from error
+    payload = response.WhichOneof("payload")
+    if payload == "error":
         raise ServerError(response.error.code, response.error.message)
-    if came != kind:
-        raise BadReply(f"a reply with {came or 'no payload'}: expected {kind}")
+    if payload != kind:
+        raise BadReply(f"a reply with {payload or 'no payload'}: expected {kind}")
     return response
-
-
-def _only(data: bytes, start: int, end: int) -> list[tuple[int, int, int]]:
-    parts = list(_parts(data, start, end))
-    if len(parts) != 1 or parts[0][2] < 0:
-        raise _Odd
-    return parts
-
-
-def _once(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Fields, none of which may be there twice."""
-    seen = 0
-    for part in _parts(data, start, end):
-        if seen >> part[0] & 1:
-            raise _Odd
-        seen |= 1 << part[0]
-        yield part
-
-
-def _parts(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a message: number, first byte and the byte past the last; or number, value and -1."""
-    while start < end:
-        tag, start = _varint(data, start)
-        number, kind = tag >> 3, tag & 7
-        if not 0 < number <= _HIGHEST_FIELD:
-            raise _Odd
-        value, start = _varint(data, start)
-        if kind == _VARINT:
-            yield number, value, -1
-        elif kind == _LENGTH_DELIMITED and start + value <= end:
-            yield number, start, start + value
-            start += value
-        else:
-            raise _Odd
-    if start != end:
-        raise _Odd
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An integer, and the byte past it. Past the end of the data it is an IndexError."""
-    byte = data[at]
-    if byte < 0x80:
-        return byte, at + 1
-    value, shift = byte & 0x7F, 7
-    while True:
-        at += 1
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at + 1
-        shift += 7
-        if shift > 63:
-            raise _Odd

@@ -1,8 +1,9 @@
-"""Pictures in memory that the server shares with us: arrays over it, without a copy.
+"""Frames in memory that the server shares with a client on the same machine: arrays over it, without a copy.
 
-The memory is a ring of slots. Each step that asks for it paints the next one. An array keeps its picture for as long as
-it lives: while any array over the slot that comes next is alive, pictures have to be asked for in the reply instead
-(`take_turn` says so). Whoever lets go of old observations never leaves the ring.
+The segment is a ring: each step that asks for shared frames is drawn into the next ring index. An array keeps its
+frames for as long as it lives. So while an array over the next ring index is alive, the client must not ask for shared
+frames, and asks for frames in the reply instead (`SharedFrames.acquire_next`). A client that drops old observations
+never has to.
 """
 
 import mmap
@@ -18,66 +19,70 @@ from worldloom.client.errors import BadReply
 from worldloom.client.specs import Spec
 
 
-class SharedPictures:
-    """The segment of one stream. Raises OSError if it cannot be had."""
+class SharedFrames:
+    """The segment of one stream. Raises OSError if it cannot be opened, or is not the server's."""
 
-    def __init__(self, path: str, size_bytes: int, slots: int, token: str) -> None:
-        self._memory = np.frombuffer(_map(path, size_bytes), np.uint8)
+    def __init__(self, path: str, size_bytes: int, ring_size: int, token: str) -> None:
+        self._memory = np.frombuffer(_map_file(path, size_bytes), np.uint8)
         start = token.encode()
         if not start or self._memory[: len(start)].tobytes() != start:
-            raise OSError(f"{path} is other memory than the server's")
+            raise OSError(f"{path} is not the server's memory")
         self._address: int = self._memory.__array_interface__["data"][0]
-        self._loans: list[list[weakref.ref[_Loan]]] = [[] for _ in range(slots)]
+        self._views: list[list[weakref.ref[_FrameView]]] = [[] for _ in range(ring_size)]
+        """The views of each ring index that may be alive."""
         self._next: int | None = 0
-        """The slot that is painted next; None: not known."""
+        """The ring index that is drawn next; None if it is not known."""
 
-    def take_turn(self) -> bool:
-        """Whether the next pictures may be painted here, which harms nobody. If so, ask for them.
+    def acquire_next(self) -> bool:
+        """Return True if the next frames may be drawn into the ring; the caller then has to ask for them.
 
-        Until `read` shows where they are, nobody knows how far the ring has turned: they may be refused, or forgotten.
+        The next ring index is unknown until `read` has shown where they are: the server may have refused the step, or
+        its reply may have been dropped. While it is unknown, every ring index has to be free.
         """
-        slots = range(len(self._loans)) if self._next is None else [self._next]
-        if not all(map(self._is_free, slots)):
+        indices = range(len(self._views)) if self._next is None else [self._next]
+        if not all(map(self._is_free, indices)):
             return False
         self._next = None
         return True
 
-    def read(self, places: Mapping[str, np.ndarray], specs: Mapping[str, Spec]) -> dict[str, np.ndarray]:
-        """The pictures at these places: [lanes, 3] of slot, byte and bytes, by the picture's name."""
-        pictures = {}
-        slots = set()
-        for name, place in places.items():
-            slots.add(int(place[0, 0]))
-            self._check(name, place, specs[name])
-            pictures[name] = self._lend(int(place[0, 0]), int(place[0, 1]), specs[name])
-        if slots:
-            self._next = (max(slots) + 1) % len(self._loans)
-        return pictures
+    def read(self, positions: Mapping[str, np.ndarray], specs: Mapping[str, Spec]) -> dict[str, np.ndarray]:
+        """Return frames by name. Positions, also by name, are [lanes, 3]: ring index, byte offset, bytes."""
+        frames = {}
+        indices = set()
+        for name, position in positions.items():
+            ring_index, offset = int(position[0, 0]), int(position[0, 1])
+            self._check_position(name, position, specs[name])
+            frames[name] = self._view(ring_index, offset, specs[name])
+            indices.add(ring_index)
+        if indices:
+            self._next = (max(indices) + 1) % len(self._views)
+        return frames
 
-    def _lend(self, slot: int, start: int, spec: Spec) -> np.ndarray:
-        loan = _Loan(self._memory, self._address + start, spec)
-        self._loans[slot] = [other for other in self._loans[slot] if other() is not None]
-        self._loans[slot].append(weakref.ref(loan))
-        return np.asarray(loan)
+    def _view(self, ring_index: int, offset: int, spec: Spec) -> np.ndarray:
+        view = _FrameView(self._memory, self._address + offset, spec)
+        self._views[ring_index] = [other for other in self._views[ring_index] if other() is not None]
+        self._views[ring_index].append(weakref.ref(view))
+        return np.asarray(view)
 
-    def _is_free(self, slot: int) -> bool:
-        return all(loan() is None for loan in self._loans[slot])
+    def _is_free(self, ring_index: int) -> bool:
+        return all(view() is None for view in self._views[ring_index])
 
-    def _check(self, name: str, place: np.ndarray, spec: Spec) -> None:
-        """Refuse places outside of the memory, or not as large as the picture, or not one after the other."""
+    def _check_position(self, name: str, position: np.ndarray, spec: Spec) -> None:
+        """Raise BadReply for frames outside of the segment, of another size, or not one after the other."""
         lane_bytes = prod(spec.shape[1:]) * np.dtype(spec.dtype).itemsize
-        first, last = place[0].tolist(), place[-1].tolist()
-        slot, start, _ = first
-        fits = 0 <= slot < len(self._loans) and 0 <= start <= len(self._memory) - spec.size_bytes
-        if not fits or first[2] != lane_bytes or last != [slot, start + lane_bytes * (len(place) - 1), lane_bytes]:
+        first, last = position[0].tolist(), position[-1].tolist()
+        ring_index, offset, _ = first
+        fits = 0 <= ring_index < len(self._views) and 0 <= offset <= len(self._memory) - spec.size_bytes
+        expected_last = [ring_index, offset + lane_bytes * (len(position) - 1), lane_bytes]
+        if not fits or first[2] != lane_bytes or last != expected_last:
             raise BadReply(
-                f"{name!r} is said to lie at {first} and {last}: expected {lane_bytes} bytes a lane, one after the "
-                f"other, in {len(self._memory)} bytes and {len(self._loans)} slots"
+                f"{name!r} has its frames at {first} to {last} (ring index, offset, bytes): expected {lane_bytes} "
+                f"bytes a lane, one after the other, in {len(self._memory)} bytes and a ring of {len(self._views)}"
             )
 
 
-class _Loan:
-    """A picture in shared memory. An array over it holds on to this, and this to the memory."""
+class _FrameView:
+    """The frames of one observation in the segment. Arrays over them keep this alive; this keeps the segment mapped."""
 
     def __init__(self, memory: np.ndarray, address: int, spec: Spec) -> None:
         self._memory = memory
@@ -89,11 +94,11 @@ class _Loan:
         }
 
 
-def _map(path: str, size_bytes: int) -> mmap.mmap:
-    """The whole of a file as memory; writable, which many a library expects, unless it cannot be."""
-    found = os.stat(path)  # before it is opened: on another machine the path may mean anything
+def _map_file(path: str, size_bytes: int) -> mmap.mmap:
+    """Map a whole file: writable, which many libraries expect of arrays, or read-only where permissions say so."""
+    found = os.stat(path)  # before it is opened: on another machine the path may be anything, such as a device
     if not stat.S_ISREG(found.st_mode) or found.st_size != size_bytes:
-        raise OSError(f"{path} is other memory than the server's")
+        raise OSError(f"{path} is not the server's memory")
     for mode, access in ((os.O_RDWR, mmap.ACCESS_WRITE), (os.O_RDONLY, mmap.ACCESS_READ)):
         try:
             file = os.open(path, mode | os.O_CLOEXEC)
@@ -108,4 +113,4 @@ def _map(path: str, size_bytes: int) -> mmap.mmap:
                 raise
         finally:
             os.close(file)
-    raise AssertionError("the last of the ways in has raised its error")
+    raise AssertionError("unreachable: the last mode returns or raises")

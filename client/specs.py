@@ -1,7 +1,4 @@
-"""What a world offers: its specs as plain data, and as Gymnasium spaces.
-
-What a world offers, as Gymnasium spaces of one lane.
-"""
+"""Specs of actions and observations, parsed from the reply to a join."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,49 +9,50 @@ from typing import Any
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
-from gymnasium import spaces
 
 from worldloom.client.errors import BadReply
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An action or an observation."""
+    """The spec of an action or an observation."""
 
     uid: int
     name: str
     dtype: str
     shape: tuple[int, ...]
+    """Of all lanes: the first dimension is the number of lanes."""
     low: np.ndarray | None
-    """One for all numbers, or one for each; None: no limit but the dtype's own."""
+    """The least value, for all elements or for each; None: no limit but the dtype's own."""
     high: np.ndarray | None
+    """The greatest value, in the same form."""
 
     @cached_property
     def wire_dtype(self) -> np.dtype[Any]:
-        """Its dtype, little-endian: as numbers lie on the wire."""
+        """The dtype in little-endian order, as in messages."""
         return np.dtype(np.dtype(self.dtype).newbyteorder("<").str)
 
     @cached_property
     def size_bytes(self) -> int:
-        """How much room it takes in memory."""
+        """Bytes of an array of this spec in memory."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-def read_specs(specs: Iterable[tuple[int, rpc.TensorSpec]]) -> dict[str, Spec]:
-    """Specs by name, in the order of their numbers."""
-    return {spec.name: _read(uid, spec) for uid, spec in sorted(specs)}
+def parse_specs(specs: Iterable[tuple[int, rpc.TensorSpec]]) -> dict[str, Spec]:
+    """Parse specs, given with their UIDs. Returns them by name, in the order of their UIDs."""
+    return {spec.name: _parse_spec(uid, spec) for uid, spec in sorted(specs)}
 
 
-def _read(uid: int, spec: rpc.TensorSpec) -> Spec:
+def _parse_spec(uid: int, spec: rpc.TensorSpec) -> Spec:
     shape = tuple(spec.shape)
     if spec.dtype in (rpc.INVALID_DATA_TYPE, rpc.STRING, rpc.PROTO) or any(side < 0 for side in shape):
         kind = rpc.DataType.Name(spec.dtype) if spec.dtype in rpc.DataType.values() else f"type {spec.dtype}"
         raise BadReply(f"{spec.name!r} is {kind} {list(shape)}: expected numbers of a fixed shape; do not ask for it")
     dtype = np.dtype(tensor_utils.data_type_to_np_type(spec.dtype))
-    return Spec(uid, spec.name, dtype.name, shape, *_bounds(spec, dtype, shape))
+    return Spec(uid, spec.name, dtype.name, shape, *_parse_bounds(spec, dtype, shape))
 
 
-def _bounds(
+def _parse_bounds(
     spec: rpc.TensorSpec, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     found: list[np.ndarray | None] = []
@@ -63,47 +61,11 @@ def _bounds(
         array = b"" if payload is None else getattr(value, payload).array
         bounds = np.frombuffer(array, dtype) if isinstance(array, bytes) else np.array(array, dtype)
         if bounds.size > 1 and bounds.size != prod(shape):
-            raise BadReply(f"{spec.name!r} has {bounds.size} bounds: expected one, or as many as {list(shape)}")
+            raise BadReply(f"{spec.name!r} has {bounds.size} bounds: expected one, or one for each of {list(shape)}")
         found.append(None if bounds.size == 0 else bounds.reshape(shape if bounds.size > 1 else ()))
     return found[0], found[1]
 
 
-def describe(specs: dict[str, Spec]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Just the forms, to compare."""
+def dtypes_and_shapes(specs: dict[str, Spec]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the dtype and shape of each spec, to compare what two servers offer."""
     return {name: (spec.dtype, spec.shape) for name, spec in specs.items()}
-
-
-def action_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
-    """Actions of one lane: a number among few is Discrete, everything else a Box."""
-    return spaces.Dict({spec.name: _action(spec, lanes) for spec in specs})
-
-
-def observation_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
-    """Observations of one lane, all of them Boxes: what comes has exactly their dtypes."""
-    return spaces.Dict({spec.name: _box(spec, lanes) for spec in specs})
-
-
-def _action(spec: Spec, lanes: int) -> spaces.Space[Any]:
-    box = _box(spec, lanes)
-    if np.dtype(spec.dtype).kind in "iu" and box.shape == () and spec.low is not None and spec.high is not None:
-        start = int(box.low)
-        return spaces.Discrete(int(box.high) - start + 1, start=start)
-    return box
-
-
-def _box(spec: Spec, lanes: int) -> "spaces.Box[Any]":
-    shape = spec.shape[1:]
-    if spec.shape[:1] != (lanes,):
-        raise BadReply(f"{spec.name!r} has shape {list(spec.shape)}: expected a leading dimension of {lanes} lanes")
-    dtype = np.dtype(spec.dtype)
-    least: Any = -np.inf
-    most: Any = np.inf
-    if dtype.kind in "iu":
-        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-    elif dtype.kind == "b":
-        least, most = 0, 1
-    low, high = (
-        np.array(np.broadcast_to(np.asarray(limit if bound is None else bound, dtype), spec.shape)[0])
-        for limit, bound in ((least, spec.low), (most, spec.high))
-    )
-    return spaces.Box(low, high, shape, dtype)

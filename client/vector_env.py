@@ -1,54 +1,39 @@
-"""Many small pictures as one.
-
-Many worlds as one Gymnasium vector environment.
-"""
+"""A Gymnasium vector environment: many lanes of one family, behind one connection."""
 
 import math
 import operator
 import os
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-from worldloom.client import specs as spaces
-from worldloom.client.errors import CannotConnect, ClientError
-from worldloom.client.links import Access
-from worldloom.client.specs import describe
-from worldloom.client.stream import Stream, Transport, outcome
-from worldloom.client.world import refuse_settings
+from worldloom.client.connections import Credentials
+from worldloom.client.errors import BadReply, CannotConnect, ClientError
+from worldloom.client.specs import Spec, dtypes_and_shapes
+from worldloom.client.vector_world import Transport, VectorWorld, split_outcome
+from worldloom.client.world import check_settings
 
-
-def tile(pictures: np.ndarray) -> np.ndarray:
-    """Pictures [n, height, width, 3] in rows, as near to a square as it goes; what is left over is black."""
-    count, height, width, channels = pictures.shape
-    columns = math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    sheet = np.zeros((rows * columns, height, width, channels), pictures.dtype)
-    sheet[:count] = pictures
-    by_rows = sheet.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    return by_rows.reshape(rows * height, columns * width, channels)
-
-
-_RETRY_EVERY_S = 0.1
+_RETRY_INTERVAL_S = 0.1
 
 Observations = dict[str, np.ndarray]
 StepResult = tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike], np.ndarray]):
-    """`num_envs` lanes of a family, behind one stream to a server.
+    """A Gymnasium vector environment of `num_envs` lanes of a family; a lane is one independent simulation.
 
     Observations are dicts keyed by the full name, actions dicts keyed by the action's name. A lane whose episode has
-    ended begins the next with the following step, which ignores its action and brings no reward (NEXT_STEP).
-    Observations are the caller's own: they can be written, and keep what they hold for as long as they are kept.
+    ended starts the next one with the following step, which ignores its action and has a reward of 0 (NEXT_STEP).
+    Arrays of observations belong to the caller: they are writable, and later steps do not change them.
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # the base class did not say so
@@ -77,28 +62,28 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         tls_key: str | os.PathLike[str] | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        """Make a world and join it.
+        """Create a world and join it.
 
         Args:
             address: `HOST:PORT` or `unix:PATH` of a server, or `local` for an engine in this process.
-            family: What kind of world; `worldloom worlds` lists them.
-            num_envs: Lanes.
-            width: Of the pictures, in pixels.
-            height: Of the pictures, in pixels.
-            samples: Samples a pixel, 1 or 4.
-            observations: What to see, such as `eye.rgb`, which is the default.
-            settings: The family's own; `worldloom describe FAMILY` lists them.
-            seed: What chance comes from until `reset` says otherwise; drawn by lot unless given.
-            render_mode: `rgb_array` has a picture for `render` drawn with each step if `observations` has none.
-            transport: `shm` has pictures in shared memory, `grpc` in the replies; `auto` takes the former where it can.
-            renderer: What draws, if the address is `local`.
-            token: What the server was given with --token-file.
-            tls_ca: File of certificates in PEM that the server's is signed with; it makes the connection TLS.
-            tls_cert: File with this client's own certificate, where the server wants one.
-            tls_key: File with its key.
-            timeout_s: Seconds that the server may take to answer.
+            family: The kind of world; `worldloom worlds` lists them.
+            num_envs: The number of lanes.
+            width: Width of frames in pixels.
+            height: Height of frames in pixels.
+            samples: Samples per pixel, 1 or 4.
+            observations: Names of observations; the default is `eye.rgb`.
+            settings: Settings of the family; `worldloom describe FAMILY` lists them.
+            seed: Seed of all random numbers until `reset` gives another; random unless given.
+            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
+            transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
+            renderer: The renderer of an engine in this process.
+            token: The token that the server was given with --token-file.
+            tls_ca: PEM file of the certificates that the server's is signed with. If given, the connection uses TLS.
+            tls_cert: PEM file with this client's own certificate, for servers with --tls-client-ca.
+            tls_key: PEM file with the key of that certificate.
+            timeout_s: The longest time to wait for a reply, in seconds.
         """
-        refuse_settings(settings, {"family": "family", "lanes": "num_envs", "seed": "seed"})
+        check_settings(settings, {"family": "family", "lanes": "num_envs", "seed": "seed"})
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}: expected 'rgb_array' or None")
         if isinstance(observations, str):
@@ -107,112 +92,111 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         if not timeout_s > 0:
             raise ValueError(f"timeout_s is {timeout_s}: expected seconds, more than 0")
         self.address = address
-        self._last: np.ndarray | None = None
-        self.num_envs = _integer("num_envs", num_envs, 1, 2**31 - 1)
+        self.num_envs = _parse_integer("num_envs", num_envs, 1, 2**31 - 1)
         self._names = names
-        self._seed = None if seed is None else _integer("seed", seed, 0, 2**64 - 1)
-        self._rendered = next((name for name in names if name.endswith(".rgb")), None)
-        if self._rendered is None and render_mode is not None:
-            self._rendered = "eye.rgb"
-        self.render_mode = None if self._rendered is None else "rgb_array"
-        self._how: dict[str, Any] = {
-            "names": names if self._rendered is None else (*names, self._rendered),
-            "world": {"family": family, "lanes": self.num_envs, **(settings or {})},
-            "joining": {"width": width, "height": height, "samples": samples},
+        self._seed = None if seed is None else _parse_integer("seed", seed, 0, 2**64 - 1)
+        self._rendered_frames: np.ndarray | None = None
+        """The frames of the last step or reset, for `render`."""
+        self._rendered_name = next((name for name in names if name.endswith(".rgb")), None)
+        if self._rendered_name is None and render_mode is not None:
+            self._rendered_name = "eye.rgb"
+        self.render_mode = None if self._rendered_name is None else "rgb_array"
+        self._world_arguments: dict[str, Any] = {
+            "names": names if self._rendered_name is None else (*names, self._rendered_name),
+            "world_settings": {"family": family, "lanes": self.num_envs, **(settings or {})},
+            "join_settings": {"width": width, "height": height, "samples": samples},
             "transport": transport,
-            "access": Access(token, tls_ca, tls_cert, tls_key),
+            "credentials": Credentials(token, tls_ca, tls_cert, tls_key),
             "renderer": renderer,
             "timeout_s": timeout_s,
         }
         self._connect()
-        specs = self._stream.observations
-        self.single_action_space = spaces.action_space(self._stream.actions.values(), self.num_envs)
-        self.single_observation_space = spaces.observation_space([specs[name] for name in names], self.num_envs)
+        specs = self._world.observations
+        self.single_action_space = build_action_space(self._world.actions.values(), self.num_envs)
+        self.single_observation_space = build_observation_space([specs[name] for name in names], self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     @cached_property
     def observation_space(self) -> gymnasium.Space[Any]:  # type: ignore[override]  # an attribute in the base class
-        """Of all lanes. Made when it is asked for: its bounds take several times the memory of the pictures."""
+        """The space of all lanes. Built on first use: its bounds take several times the memory of the frames."""
         return batch_space(self.single_observation_space, self.num_envs)
 
     @property
     def transport(self) -> str:
-        """The way that was chosen: `local`, `shm` or `grpc`."""
-        return self._stream.transport
+        """The transport that was chosen: `local`, `shm` or `grpc`."""
+        return self._world.transport
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin new episodes in all lanes. A seed is for all of them together, and starts chance over."""
+        """Start new episodes in all lanes. A seed restarts the random numbers of all of them."""
         if options:
-            raise ValueError(f"options are {options!r}: expected none; lanes are reset all at once, or by themselves")
-        taken = None if seed is None else _integer("seed", seed, 0, 2**64 - 1)
-        super().reset(seed=taken)
+            raise ValueError(f"options are {options!r}: expected none; all lanes are reset together, or by themselves")
+        checked_seed = None if seed is None else _parse_integer("seed", seed, 0, 2**64 - 1)
+        super().reset(seed=checked_seed)
         self._check_open()
         self._is_reset = self._is_stepping = False
-        self._stream.begin(taken)
-        seen = self._receive()
+        self._world.send_reset(checked_seed)
+        observations = self._receive()
         self._is_reset = True
-        return self._of(seen), {}
+        return self._select(observations), {}
 
     def step(self, actions: Mapping[str, ArrayLike]) -> StepResult:
-        """One step of all lanes. What is wrong with the actions is told before anything is sent."""
+        """Step all lanes. Raises BadAction before anything is sent if an action is not in its space."""
         self.send(actions)
         return self.recv()
 
     def send(self, actions: Mapping[str, ArrayLike]) -> None:
-        """The first half of a step: it is under way when this returns."""
+        """Send a step without waiting for its result, which `recv` returns."""
         self._check_open()
         if not self._is_reset:
             raise gymnasium.error.ResetNeeded("a step before the first reset: expected env.reset() first")
         if self._is_stepping:
             raise ClientError("a step while another is under way: expected env.recv() first")
-        self._stream.send(actions)
+        self._world.send(actions)
         self._is_stepping = True
 
     def recv(self) -> StepResult:
-        """The second half: waits for what the step brought."""
+        """Wait for the result of the step that `send` has sent."""
         self._check_open()
         if not self._is_stepping:
             raise ClientError("nothing to receive: expected env.send(actions) first")
         try:
-            seen = self._receive()
+            observations = self._receive()
         except ClientError:
             self._is_stepping = False
             raise
-        self._is_stepping = False  # unless someone interrupts the wait: then it can be received later
-        return self._of(seen), *outcome(seen), {}
+        self._is_stepping = False  # not after KeyboardInterrupt: then the result can still be received
+        return self._select(observations), *split_outcome(observations), {}
 
-    def render(self) -> np.ndarray:  # type: ignore[override]  # one picture instead of many
-        """All lanes in one picture [height, width, 3], as the last step or reset showed them."""
-        if self._rendered is None:
-            raise ClientError(
-                "nothing to render: expected an rgb picture in `observations`, or render_mode='rgb_array'"
-            )
-        if self._last is None:
+    def render(self) -> np.ndarray:  # type: ignore[override]  # one image instead of a tuple
+        """Return one image [height, width, 3] with the frames of all lanes, as of the last step or reset."""
+        if self._rendered_name is None:
+            raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
+        if self._rendered_frames is None:
             raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
-        return tile(self._last)
+        return _tile(self._rendered_frames)
 
     def reconnect(self, wait_s: float = 0.0) -> None:
-        """After a loss: a new world with the same settings, which begins with `reset`.
+        """Create a new world with the same settings after a lost connection; call `reset` next.
 
-        While there is no server, try again for so long.
+        Tries again for up to `wait_s` seconds while there is no server.
         """
-        before = self._stream
+        before = self._world
         self._finalizer()
         until_s = time.monotonic() + wait_s
-        while not self._is_connected(is_last_try=time.monotonic() + _RETRY_EVERY_S > until_s):
-            time.sleep(_RETRY_EVERY_S)
-        for what in ("actions", "observations"):
-            was, now = (describe(getattr(one, what)) for one in (before, self._stream))
-            if was != now:
+        while not self._try_to_connect(is_last_try=time.monotonic() + _RETRY_INTERVAL_S > until_s):
+            time.sleep(_RETRY_INTERVAL_S)
+        for kind in ("actions", "observations"):
+            old, new = (dtypes_and_shapes(getattr(world, kind)) for world in (before, self._world))
+            if old != new:
                 self.close()
-                raise ClientError(f"the server at {self.address} now has {what} {now}: expected {was}; make a new env")
+                raise ClientError(f"the server at {self.address} now has {kind} {new}: expected {old}; make a new env")
         self.closed = False
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Destroy the world and end the connection."""
-        self._last = None
+        """Destroy the world and close the connection. `close` calls this."""
+        self._rendered_frames = None
         self._finalizer()
 
     def __enter__(self) -> "VectorEnv":
@@ -222,21 +206,21 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         self.close()
 
     def __repr__(self) -> str:
-        family = self._how["world"]["family"]
+        family = self._world_arguments["world_settings"]["family"]
         return f"VectorEnv({self.address!r}, {family!r}, num_envs={self.num_envs}, transport={self.transport!r})"
 
     def _connect(self) -> None:
-        how = dict(self._how)
+        arguments = dict(self._world_arguments)
         if self._seed is not None:
-            how["world"] = {**how["world"], "seed": self._seed}
-        self._stream = Stream(self.address, **how)
-        # Also when this is forgotten, or the process ends.
-        self._finalizer = weakref.finalize(self, self._stream.world.close)
+            arguments["world_settings"] = {**arguments["world_settings"], "seed": self._seed}
+        self._world = VectorWorld(self.address, **arguments)
+        # Runs when the env is garbage collected or the process ends, too.
+        self._finalizer = weakref.finalize(self, self._world.close)
         self._is_reset = False
         self._is_stepping = False
-        self._last = None
+        self._rendered_frames = None
 
-    def _is_connected(self, is_last_try: bool) -> bool:
+    def _try_to_connect(self, is_last_try: bool) -> bool:
         try:
             self._connect()
         except CannotConnect:
@@ -246,27 +230,74 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         return True
 
     def _receive(self) -> Observations:
-        seen = self._stream.receive()
-        if self._rendered is not None:
-            self._last = seen[self._rendered]
-        return seen
+        observations = self._world.receive()
+        if self._rendered_name is not None:
+            self._rendered_frames = observations[self._rendered_name]
+        return observations
 
-    def _of(self, seen: Observations) -> Observations:
-        return {name: seen[name] for name in self._names}
+    def _select(self, observations: Observations) -> Observations:
+        return {name: observations[name] for name in self._names}
 
     def _check_open(self) -> None:
         if self.closed:
             raise ClientError("this env was closed: expected env.reconnect(), or a new one")
 
 
-def _integer(name: str, given: Any, least: int, most: int) -> int:
+def build_action_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
+    """Build the action space of one lane: Discrete for integers with limits, Box for everything else."""
+    return spaces.Dict({spec.name: _action_space(spec, lanes) for spec in specs})
+
+
+def build_observation_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
+    """Build the observation space of one lane: a Box for each, which has exactly the dtype of the arrays."""
+    return spaces.Dict({spec.name: _box(spec, lanes) for spec in specs})
+
+
+def _action_space(spec: Spec, lanes: int) -> spaces.Space[Any]:
+    box = _box(spec, lanes)
+    if np.dtype(spec.dtype).kind in "iu" and box.shape == () and spec.low is not None and spec.high is not None:
+        start = int(box.low)
+        return spaces.Discrete(int(box.high) - start + 1, start=start)
+    return box
+
+
+def _box(spec: Spec, lanes: int) -> "spaces.Box[Any]":
+    shape = spec.shape[1:]
+    if spec.shape[:1] != (lanes,):
+        raise BadReply(f"{spec.name!r} has shape {list(spec.shape)}: expected a leading dimension of {lanes} lanes")
+    dtype = np.dtype(spec.dtype)
+    least: Any = -np.inf
+    greatest: Any = np.inf
+    if dtype.kind in "iu":
+        least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    elif dtype.kind == "b":
+        least, greatest = 0, 1
+    low, high = (
+        np.array(np.broadcast_to(np.asarray(limit if bound is None else bound, dtype), spec.shape)[0])
+        for limit, bound in ((least, spec.low), (greatest, spec.high))
+    )
+    return spaces.Box(low, high, shape, dtype)
+
+
+def _tile(frames_nhwc: np.ndarray) -> np.ndarray:
+    """Arrange frames in rows, as close to a square as possible; the rest is black."""
+    count, height, width, channels = frames_nhwc.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    padded = np.zeros((rows * columns, height, width, channels), frames_nhwc.dtype)
+    padded[:count] = frames_nhwc
+    by_rows = padded.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
+    return by_rows.reshape(rows * height, columns * width, channels)
+
+
+def _parse_integer(name: str, given: Any, least: int, greatest: int) -> int:
     try:
         if isinstance(given, bool | np.bool_):
             raise TypeError
         value = operator.index(given)
     except TypeError:
-        hint = ", which the lanes' own seeds are made from" if name == "seed" else ""
+        hint = ", from which the seeds of the lanes are derived" if name == "seed" else ""
         raise TypeError(f"{name} is {given!r}: expected one integer{hint}") from None
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {value}: expected an integer from {least} to {most}")
+    if not least <= value <= greatest:
+        raise ValueError(f"{name} is {value}: expected an integer from {least} to {greatest}")
     return value

@@ -1,7 +1,7 @@
-"""Proximal policy optimisation in plain NumPy: what the examples that learn have in common.
+"""Proximal policy optimisation (PPO) in plain NumPy, shared by ppo_catch.py and ppo_dmc.py.
 
-As in https://arxiv.org/abs/1707.06347: play a while, estimate how much better than expected each action was, make the
-good ones likelier in small steps, begin again. The gradients are worked out by hand in `loss_and_gradients`.
+As in https://arxiv.org/abs/1707.06347: collect a rollout, estimate the advantage of each action, update the network in
+a few epochs with clipped probability ratios, repeat. `loss_and_gradients` computes the gradients by hand.
 """
 
 import time
@@ -10,69 +10,71 @@ from typing import Protocol
 
 import numpy as np
 
-from worldloom.client import VectorEnv
+from worldloom import VectorEnv
 
-TRACE = 0.95  # lambda of generalised advantage estimation
-CLIP = 0.2  # how far from 1 the ratio of new to old probability is worth moving
+GAE_LAMBDA = 0.95  # of generalised advantage estimation
+CLIP_RANGE = 0.2  # of the ratio of new to old probability, around 1
 VALUE_WEIGHT = 0.5
-LONGEST_GRADIENT = 0.5
+MAX_GRADIENT_NORM = 0.5
 
 Parameters = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is chosen for a task."""
+class Config:
+    """Hyperparameters of a task."""
 
-    learning_rate: float  # at first; it falls to 0 with the last step
-    rollout: int = 32  # actions of every lane between two updates
+    learning_rate: float  # at the first step; decays linearly to 0 at the last
+    rollout: int = 32  # actions of each lane between two updates
     epochs: int = 4
     minibatches: int = 8
     discount: float = 0.99
     entropy_weight: float = 0.01
-    reward_scale: float = 1.0  # for what is learnt from; what is shown is as the world gives it
-    smooth: int = 200  # episodes in the mean that is shown
+    reward_scale: float = 1.0  # for training only; reported returns are not scaled
+    return_window: int = 200  # episodes in the reported mean return
 
 
 @dataclass
 class Batch:
-    """Transitions to learn from, a row each."""
+    """Transitions to train on, one per row."""
 
-    pictures: np.ndarray  # float [n, inputs]
-    actions: np.ndarray  # [n] or [n, k], as the policy draws them
-    log_probs: np.ndarray  # float [n], of those actions when they were taken
+    inputs: np.ndarray  # float [n, inputs]
+    actions: np.ndarray  # [n] or [n, k], as the policy samples them
+    log_probs: np.ndarray  # float [n], of those actions under the policy that sampled them
     advantages: np.ndarray  # float [n]
-    returns: np.ndarray  # float [n], what the value should have been
+    returns: np.ndarray  # float [n], targets of the value function
 
     def rows(self, chosen: np.ndarray) -> "Batch":
-        """Some of them."""
+        """Return a batch of the chosen rows."""
         return Batch(*(one[chosen] for one in vars(self).values()))
 
 
 class Policy(Protocol):
-    """What the outputs [n, k] of the network's head mean: a distribution of actions for each row."""
+    """A distribution of actions, parametrised by the outputs [n, k] of the network's policy head."""
 
-    def draw(self, p: Parameters, outputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """An action for each row."""
+    def sample(self, p: Parameters, outputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Sample an action for each row."""
 
     def log_probs(self, p: Parameters, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Of these actions: [n]."""
+        """Return the log-probability of each row's action: [n]."""
 
     def entropy(self, p: Parameters, outputs: np.ndarray) -> np.ndarray:
-        """Of each row's distribution: [n]."""
+        """Return the entropy of each row's distribution: [n]."""
 
     def gradients(
         self, p: Parameters, outputs: np.ndarray, actions: np.ndarray, d_log_probs: np.ndarray, d_entropy: float
     ) -> tuple[np.ndarray, Parameters]:
-        """From the loss's derivatives by log-probability [n] and by entropy to those by the outputs [n, k], and by
-        parameters that only the policy has."""
+        """Return the derivatives of the loss by the outputs [n, k], and by parameters that only the policy has.
+
+        Given are its derivatives by log-probability [n] and by entropy.
+        """
 
 
 class Player:
-    """Steps the lanes, and remembers where they are and how their latest episodes went."""
+    """An env with the state of training: the current inputs of the network, and the returns of finished episodes."""
 
     repeat = 1
-    """Steps of a lane that an action is for."""
+    """Steps for which each action is repeated."""
 
     def __init__(self, env: VectorEnv, seed: int) -> None:
         self.env = env
@@ -80,22 +82,22 @@ class Player:
         self.ended = np.zeros(env.num_envs, bool)
         self.sums = np.zeros(env.num_envs)
         self.returns: list[float] = []
-        self.pictures = self.seen(env.reset(seed=seed)[0], np.ones(env.num_envs, bool))
+        self.inputs = self.encode(env.reset(seed=seed)[0], np.ones(env.num_envs, bool))
 
-    def seen(self, obs: dict[str, np.ndarray], is_first: np.ndarray) -> np.ndarray:
-        """An observation as the network takes it: float [lanes, inputs]. Of some lanes it is an episode's first."""
+    def encode(self, obs: dict[str, np.ndarray], is_first: np.ndarray) -> np.ndarray:
+        """Return inputs of the network, float [lanes, inputs]. `is_first` marks lanes whose episode begins."""
         raise NotImplementedError
 
-    def controls(self, actions: np.ndarray) -> dict[str, np.ndarray]:
-        """What the policy drew, as the world takes it."""
+    def decode(self, actions: np.ndarray) -> dict[str, np.ndarray]:
+        """Decode sampled actions to the actions of the env."""
         raise NotImplementedError
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards, and which episodes ended by the rules of the game rather than for lack of time.
+        """Apply actions; return the rewards, and which lanes terminated (not truncated).
 
-        No action reaches over the end of an episode: it is cut short for all lanes where one ends or begins.
+        An action is not repeated beyond the end of an episode: where one lane's ends or begins, all lanes stop there.
         """
-        controls, total, is_first = self.controls(actions), np.zeros(self.env.num_envs), self.ended
+        controls, total, is_first = self.decode(actions), np.zeros(self.env.num_envs), self.ended
         for _ in range(1 if is_first.any() else self.repeat):
             obs, rewards, terminated, truncated, _ = self.env.step(controls)
             self.ended = terminated | truncated
@@ -103,18 +105,18 @@ class Player:
             total += rewards
             if self.ended.any():
                 break
-        self.pictures = self.seen(obs, is_first)
+        self.inputs = self.encode(obs, is_first)
         self.sums += total
         self.returns.extend(self.sums[self.ended])
         self.sums[self.ended] = 0.0
         return total, terminated
 
 
-# The network: a picture → two layers of tanh → the policy's outputs, and a value.
+# The network: inputs → two layers of tanh → the policy's outputs, and a value.
 
 
-def make_parameters(rng: np.random.Generator, inputs: int, hidden: int, outputs: int) -> Parameters:
-    """Orthogonal weights; the policy's head begins small, so that the first actions hardly depend on the picture."""
+def init_parameters(rng: np.random.Generator, inputs: int, hidden: int, outputs: int) -> Parameters:
+    """Return orthogonal weights. The policy's head is small, so that the first actions hardly depend on the inputs."""
 
     def orthogonal(rows: int, columns: int, gain: float) -> np.ndarray:
         q, r = np.linalg.qr(rng.standard_normal((rows, columns)))
@@ -132,34 +134,34 @@ def make_parameters(rng: np.random.Generator, inputs: int, hidden: int, outputs:
     }
 
 
-def forward(p: Parameters, pictures: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The policy's outputs [n, k] and values [n], and the two layers, which the gradients are made from."""
-    h1 = np.tanh(pictures @ p["w1"] + p["b1"])
+def forward(p: Parameters, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the policy's outputs [n, k], values [n], and the two layers, which the gradients need."""
+    h1 = np.tanh(inputs @ p["w1"] + p["b1"])
     h2 = np.tanh(h1 @ p["w2"] + p["b2"])
     return h2 @ p["w_policy"] + p["b_policy"], (h2 @ p["w_value"] + p["b_value"])[:, 0], h1, h2
 
 
 def loss_and_gradients(p: Parameters, policy: Policy, batch: Batch, entropy_weight: float) -> tuple[float, Parameters]:
-    """PPO's loss, and its derivative by every parameter."""
+    """Return PPO's loss, and its derivative by every parameter."""
     n = len(batch.actions)
-    outputs, values, h1, h2 = forward(p, batch.pictures)
+    outputs, values, h1, h2 = forward(p, batch.inputs)
     ratio = np.exp(policy.log_probs(p, outputs, batch.actions) - batch.log_probs)
     plain = ratio * batch.advantages
-    clipped = np.clip(ratio, 1 - CLIP, 1 + CLIP) * batch.advantages
+    clipped = np.clip(ratio, 1 - CLIP_RANGE, 1 + CLIP_RANGE) * batch.advantages
     entropy = policy.entropy(p, outputs)
     error = values - batch.returns
     loss = np.mean(-np.minimum(plain, clipped) + VALUE_WEIGHT * 0.5 * error**2 - entropy_weight * entropy)
 
-    # Backwards, from the loss to each head. Where the clipped term is the smaller one it is constant.
+    # Backpropagation, from the loss to each head. Where the clipped term is the smaller one it is constant.
     d_log_probs = np.where(plain <= clipped, -plain, 0.0) / n
-    d_outputs, own = policy.gradients(p, outputs, batch.actions, d_log_probs, -entropy_weight / n)
+    d_outputs, policy_gradients = policy.gradients(p, outputs, batch.actions, d_log_probs, -entropy_weight / n)
     d_values = (VALUE_WEIGHT * error / n)[:, None]
 
-    # And through the layers; the derivative of tanh is 1 - tanh².
+    # Through the layers; the derivative of tanh is 1 - tanh².
     d2 = (d_outputs @ p["w_policy"].T + d_values @ p["w_value"].T) * (1 - h2**2)
     d1 = (d2 @ p["w2"].T) * (1 - h1**2)
-    return float(loss), own | {
-        "w1": batch.pictures.T @ d1,
+    return float(loss), policy_gradients | {
+        "w1": batch.inputs.T @ d1,
         "b1": d1.sum(axis=0),
         "w2": h1.T @ d2,
         "b2": d2.sum(axis=0),
@@ -171,7 +173,7 @@ def loss_and_gradients(p: Parameters, policy: Policy, batch: Batch, entropy_weig
 
 
 class Adam:
-    """Each parameter moves by its mean gradient over the root of its mean square; long gradients are shortened."""
+    """The Adam optimiser, with gradients clipped to MAX_GRADIENT_NORM."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.steps = 0
@@ -179,80 +181,81 @@ class Adam:
         self.square = {name: np.zeros_like(value) for name, value in parameters.items()}
 
     def update(self, parameters: Parameters, gradients: Parameters, rate: float) -> None:
-        """One step down the gradients."""
+        """Update the parameters in place."""
         self.steps += 1
-        length = np.sqrt(sum(float((gradient**2).sum()) for gradient in gradients.values()))
-        shorten = min(1.0, LONGEST_GRADIENT / (length + 1e-8))
+        norm = np.sqrt(sum(float((gradient**2).sum()) for gradient in gradients.values()))
+        scale = min(1.0, MAX_GRADIENT_NORM / (norm + 1e-8))
         for name, gradient in gradients.items():
-            self.mean[name] += 0.1 * (shorten * gradient - self.mean[name])
-            self.square[name] += 0.001 * ((shorten * gradient) ** 2 - self.square[name])
+            self.mean[name] += 0.1 * (scale * gradient - self.mean[name])
+            self.square[name] += 0.001 * ((scale * gradient) ** 2 - self.square[name])
             mean = self.mean[name] / (1 - 0.9**self.steps)
             square = self.square[name] / (1 - 0.999**self.steps)
             parameters[name] -= rate * mean / (np.sqrt(square) + 1e-5)
 
 
-def play(player: Player, policy: Policy, p: Parameters, plan: Plan, rng: np.random.Generator) -> Batch:
-    """Play for a rollout, and say of each action how much better than expected it turned out."""
+def collect_rollout(player: Player, policy: Policy, p: Parameters, config: Config, rng: np.random.Generator) -> Batch:
+    """Collect a rollout, with the advantage of each action."""
     taken: list[tuple[np.ndarray, ...]] = []
-    for _ in range(plan.rollout):
-        pictures = player.pictures
-        outputs, values, _, _ = forward(p, pictures)
-        actions = policy.draw(p, outputs, rng)
-        # After an episode's last picture the next step only begins a new one and ignores the action (NEXT_STEP).
+    for _ in range(config.rollout):
+        inputs = player.inputs
+        outputs, values, _, _ = forward(p, inputs)
+        actions = policy.sample(p, outputs, rng)
+        # The step after an episode's last one only starts the next episode, and ignores the action (NEXT_STEP).
         is_played = ~player.ended
         rewards, terminated = player.step(actions)
         log_probs = policy.log_probs(p, outputs, actions)
-        taken.append((pictures, actions, log_probs, values, rewards, ~terminated, is_played))
-    pictures, actions, log_probs, values, rewards, goes_on, is_played = map(np.stack, zip(*taken, strict=True))
-    rewards, goes_on = (plan.reward_scale * rewards).astype(np.float32), goes_on.astype(np.float32)
+        taken.append((inputs, actions, log_probs, values, rewards, ~terminated, is_played))
+    inputs, actions, log_probs, values, rewards, continues, is_played = map(np.stack, zip(*taken, strict=True))
+    rewards, continues = (config.reward_scale * rewards).astype(np.float32), continues.astype(np.float32)
 
     advantages = np.zeros(rewards.shape, np.float32)
-    next_value, next_advantage = forward(p, player.pictures)[1], np.zeros(rewards.shape[1], np.float32)
-    for t in reversed(range(plan.rollout)):
-        surprise = rewards[t] + plan.discount * goes_on[t] * next_value - values[t]
-        advantages[t] = surprise + plan.discount * TRACE * next_advantage
-        advantages[t][~is_played[t]] = 0.0  # which also keeps the new episode out of the old one's advantages
+    next_value, next_advantage = forward(p, player.inputs)[1], np.zeros(rewards.shape[1], np.float32)
+    for t in reversed(range(config.rollout)):
+        td_error = rewards[t] + config.discount * continues[t] * next_value - values[t]
+        advantages[t] = td_error + config.discount * GAE_LAMBDA * next_advantage
+        advantages[t][~is_played[t]] = 0.0  # also separates the advantages of the two episodes
         next_value, next_advantage = values[t], advantages[t]
-    played = Batch(pictures, actions, log_probs, advantages, advantages + values)
-    return played.rows(is_played)  # steps that only began an episode are not learnt from
+    played = Batch(inputs, actions, log_probs, advantages, advantages + values)
+    return played.rows(is_played)  # without the steps that only started an episode
 
 
-def learn(
-    p: Parameters, adam: Adam, policy: Policy, played: Batch, plan: Plan, rate: float, rng: np.random.Generator
+def update_parameters(
+    p: Parameters, adam: Adam, policy: Policy, played: Batch, config: Config, rate: float, rng: np.random.Generator
 ) -> None:
-    """Go over what was played a few times, in a new order each time."""
-    for _ in range(plan.epochs):
-        for rows in np.array_split(rng.permutation(len(played.actions)), plan.minibatches):
+    """Train on a rollout for some epochs, each in a new random order."""
+    for _ in range(config.epochs):
+        for rows in np.array_split(rng.permutation(len(played.actions)), config.minibatches):
             batch = played.rows(rows)
             batch.advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
-            adam.update(p, loss_and_gradients(p, policy, batch, plan.entropy_weight)[1], rate)
+            adam.update(p, loss_and_gradients(p, policy, batch, config.entropy_weight)[1], rate)
 
 
 def train(
     player: Player,
     policy: Policy,
     p: Parameters,
-    plan: Plan,
+    config: Config,
     rng: np.random.Generator,
-    most_steps: int,
-    most_s: float,
+    max_steps: int,
+    max_s: float,
 ) -> list[tuple[int, float]]:
-    """Play and learn until steps or seconds are used up; the parameters are changed in place.
+    """Train until `max_steps` or `max_s` is reached; updates the parameters in place.
 
-    Returns after each update in which episodes ended the steps so far and the mean return of the last episodes.
+    Returns the learning curve: after each rollout in which episodes ended, the steps so far and the mean return of the
+    last episodes.
     """
     adam = Adam(p)
     curve: list[tuple[int, float]] = []
     start_s, known = time.perf_counter(), 0
-    most_in_rollout = plan.rollout * player.repeat * player.env.num_envs
-    while player.steps + most_in_rollout <= most_steps and time.perf_counter() - start_s < most_s:
-        rate = plan.learning_rate * (1 - player.steps / most_steps)
-        learn(p, adam, policy, play(player, policy, p, plan, rng), plan, rate, rng)
+    rollout_steps = config.rollout * player.repeat * player.env.num_envs
+    while player.steps + rollout_steps <= max_steps and time.perf_counter() - start_s < max_s:
+        rate = config.learning_rate * (1 - player.steps / max_steps)
+        update_parameters(p, adam, policy, collect_rollout(player, policy, p, config, rng), config, rate, rng)
         if len(player.returns) == known:
             continue
         known = len(player.returns)
-        curve.append((player.steps, float(np.mean(player.returns[-plan.smooth :]))))
+        curve.append((player.steps, float(np.mean(player.returns[-config.return_window :]))))
         elapsed_s = time.perf_counter() - start_s
         speed = f"{elapsed_s:6.1f} s  {player.steps:9,} steps  {player.steps / elapsed_s:7,.0f} a second"
-        print(f"{speed}  mean return of the last {plan.smooth} episodes: {curve[-1][1]:5.2f}", flush=True)
+        print(f"{speed}  mean return of the last {config.return_window} episodes: {curve[-1][1]:5.2f}", flush=True)
     return curve

@@ -1,4 +1,4 @@
-"""Random agents in 1024 mazes: how many frames a second they see.
+"""Step 1024 mazes with random actions, and print the frames per second.
 
 python examples/random_agents.py [--address HOST:PORT] [--seconds 5]
 """
@@ -6,10 +6,12 @@ python examples/random_agents.py [--address HOST:PORT] [--seconds 5]
 import argparse
 import time
 
-from worldloom.client import VectorEnv
+from worldloom import VectorEnv
 
 parser = argparse.ArgumentParser(description="Step 1024 mazes with random actions.")
-parser.add_argument("--address", default="local", help="of a server, HOST:PORT or unix:PATH; default: in this process")
+parser.add_argument(
+    "--address", default="local", help="address of a server, HOST:PORT or unix:PATH; default: no server"
+)
 parser.add_argument("--seconds", type=float, default=5.0)
 args = parser.parse_args()
 

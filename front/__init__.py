@@ -1,13 +1,12 @@
 """worldloom: pixel observations of many worlds at once, for reinforcement learning.
 
-The names that most programs need. Each is imported when it is first used, so that `import worldloom` takes no time:
-
     import worldloom
 
     env = worldloom.VectorEnv("local", "maze", num_envs=64)
 
-Subpackages: `worldloom.client` for clients, `worldloom.worlds` for writing a family, `worldloom.server` for running a
-server from Python.
+This package has the names that most programs need. Each is imported when it is first used, so `import worldloom` loads
+nothing else. Subpackages: `worldloom.client` has the clients, `worldloom.worlds` what a family of your own needs,
+`worldloom.server` a server to run from Python.
 """
 
 import importlib
@@ -42,20 +41,23 @@ __all__ = [
     "__version__",
     "make_dm_env",
 ]
+_SUBPACKAGES = ("client", "server", "worlds")
 
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for."""
-    value: Any
-    if name == "__version__":
-        value = importlib.import_module("importlib.metadata").version("worldloom")
-    elif name in __all__:
-        value = getattr(importlib.import_module("worldloom.client"), name)
-    else:
-        raise AttributeError(f"module 'worldloom' has no attribute {name!r}: expected one of {', '.join(__all__)}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Import a public name or a subpackage when it is first used."""
+        if name in _SUBPACKAGES:
+            return importlib.import_module(f"worldloom.{name}")
+        if name == "__version__":
+            value = importlib.import_module("importlib.metadata").version("worldloom")
+        elif name in __all__:
+            value = getattr(importlib.import_module("worldloom.client"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}: expected one of {', '.join(__all__)}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_SUBPACKAGES})

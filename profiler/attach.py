@@ -10,9 +10,9 @@ from typing import Any
 
 from google.rpc import code_pb2
 
+from worldloom.client.connections import LOCAL, Connection, Credentials, open_connection
 from worldloom.client.errors import ClientError, ServerError
-from worldloom.client.links import LOCAL, Access, Link, open_link
-from worldloom.client.world import read_answer, write_question
+from worldloom.client.world import decode_property, encode_property_request
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.profiler.findings import FORMAT
 from worldloom.profiler.measure import read_spans, read_ticks
@@ -74,13 +74,13 @@ class Watched:
         }
 
 
-def watch(address: str, access: Access, seconds: float) -> Watched:
+def watch(address: str, credentials: Credentials, seconds: float) -> Watched:
     """Read a server's counters, and again after so long. RuntimeError says what went wrong."""
     if address == LOCAL:
         raise ValueError("--attach local: expected HOST:PORT or unix:PATH of a server that runs")
     try:
-        with closing(open_link(address, access, "auto", _TIMEOUT_S)) as link:
-            return _watch(link, address, seconds)
+        with closing(open_connection(address, credentials, "auto", _TIMEOUT_S)) as connection:
+            return _watch(connection, address, seconds)
     except ServerError as error:
         if error.code == code_pb2.NOT_FOUND:
             here = importlib.metadata.version("worldloom")
@@ -124,16 +124,16 @@ def watched_lines(of: Watched) -> list[str]:
     return [*lines, *in_table(rows, 2)]
 
 
-def _watch(link: Link, address: str, seconds: float) -> Watched:
-    about = dict(zip(_ABOUT, _read(link, _ABOUT), strict=True))
+def _watch(connection: Connection, address: str, seconds: float) -> Watched:
+    about = dict(zip(_ABOUT, _read(connection, _ABOUT), strict=True))
     keys = [f"counters.{name}" for name in (*_COUNTED, *_FRAMES)]
     from_s = time.perf_counter()
-    before, *earlier = _read(link, ("timers.stage_s", *keys))
+    before, *earlier = _read(connection, ("timers.stage_s", *keys))
     time.sleep(seconds)
     until_s = time.perf_counter()
-    after, *later = _read(link, ("timers.stage_s", *keys))
-    now = _read(link, [f"counters.{name}" for name in _NOW])
-    spans, ticks = _read(link, ("timers.spans", "timers.ticks"))
+    after, *later = _read(connection, ("timers.stage_s", *keys))
+    now = _read(connection, [f"counters.{name}" for name in _NOW])
+    spans, ticks = _read(connection, ("timers.spans", "timers.ticks"))
     counted = [int(new) - int(old) for new, old in zip(later, earlier, strict=True)]
     return Watched(
         address=address,
@@ -148,11 +148,11 @@ def _watch(link: Link, address: str, seconds: float) -> Watched:
     )
 
 
-def _read(link: Link, keys: Sequence[str]) -> list[Any]:
+def _read(connection: Connection, keys: Sequence[str]) -> list[Any]:
     """All of them at once: questions go out together, and are answered within a tick or two."""
     for key in keys:
-        link.send(write_question(key))
-    return [read_answer(link.receive(), key) for key in keys]
+        connection.send(encode_property_request(key))
+    return [decode_property(connection.receive(), key) for key in keys]
 
 
 def _ratio(of: float, to: float) -> float:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from worldloom.client.connections import LOCAL, Credentials
 from worldloom.client.errors import ClientError
-from worldloom.client.links import LOCAL, Access
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.profiler import charts
 from worldloom.profiler import command as flags
@@ -200,9 +200,9 @@ def _attach(args: argparse.Namespace) -> int:
             raise ValueError(f"--{name} is for a sweep: expected none with --attach, where others choose what is drawn")
     if args.more_words:
         raise ValueError(f"{args.more_words[0]!r} is for a sweep: expected no settings with --attach")
-    access = Access(read_token(args.token_file), args.tls_ca, args.tls_cert, args.tls_key)
+    credentials = Credentials(read_token(args.token_file), args.tls_ca, args.tls_cert, args.tls_key)
     _make_folder(args.out)
-    watched = watch(args.attach, access, args.seconds or ATTACH_SECONDS)
+    watched = watch(args.attach, credentials, args.seconds or ATTACH_SECONDS)
     print("\n".join(watched_lines(watched)))
     if args.out is not None:
         _write_json(args.out / "profile.json", watched.as_dict())

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from worldloom.client.links import Access
-from worldloom.client.specs import action_space
-from worldloom.client.stream import Stream
+from worldloom.client.connections import Credentials
+from worldloom.client.vector_env import build_action_space
+from worldloom.client.vector_world import VectorWorld
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
 
@@ -160,32 +160,32 @@ class Measured:
 
 def measure(case: Case, address: str, settings: Mapping[str, Any], seconds: float) -> Measured:
     """Step a world of this case for so long. `address` is `local` or a server's."""
-    stream = Stream(
+    world = VectorWorld(
         address,
         [f"eye.{output}" for output in case.outputs],
-        world={"family": case.family, "lanes": case.lanes, "seed": 0, **settings},
-        joining={"width": case.width, "height": case.height},
+        world_settings={"family": case.family, "lanes": case.lanes, "seed": 0, **settings},
+        join_settings={"width": case.width, "height": case.height},
         transport=_TRANSPORTS[case.transport],
-        access=Access(),
+        credentials=Credentials(),
         renderer=case.renderer,
         timeout_s=_TIMEOUT_S,
     )
-    with closing(stream.world):
-        stream.begin(None)
-        stream.receive()
-        actions = _some_actions(stream, case.lanes)
-        _play(stream, actions, seconds * _WARM_UP_PART)
-        _stage_s(stream)  # the first question takes longer than others
+    with closing(world):
+        world.send_reset(None)
+        world.receive()
+        actions = _some_actions(world, case.lanes)
+        _play(world, actions, seconds * _WARM_UP_PART)
+        _stage_s(world)  # the first question takes longer than others
         # The stopwatch is read at the beginning of the tick that takes the question.
-        from_s, before = time.perf_counter(), _stage_s(stream)
-        steps = _play(stream, actions, seconds)
-        until_s, after = time.perf_counter(), _stage_s(stream)
+        from_s, before = time.perf_counter(), _stage_s(world)
+        steps = _play(world, actions, seconds)
+        until_s, after = time.perf_counter(), _stage_s(world)
         took_ms = [1e3 * (end - begin) for begin, end in steps]
         cuts = quantiles(took_ms, n=20, method="inclusive")
-        spans, ticks = _timeline(stream, from_s, until_s)
+        spans, ticks = _timeline(world, from_s, until_s)
         return Measured(
             case=case,
-            device=str(stream.world.read("server.device")),
+            device=str(world.read_property("server.device")),
             steps=len(steps),
             seconds=steps[-1][1] - steps[0][0],
             step_ms=(cuts[9], cuts[18]),
@@ -197,35 +197,35 @@ def measure(case: Case, address: str, settings: Mapping[str, Any], seconds: floa
         )
 
 
-def _some_actions(stream: Stream, lanes: int) -> list[dict[str, np.ndarray]]:
+def _some_actions(world: VectorWorld, lanes: int) -> list[dict[str, np.ndarray]]:
     """Taken by lot beforehand, so that no time is spent on it; always the same ones."""
-    space: Any = batch_space(action_space(stream.actions.values(), lanes), lanes)
+    space: Any = batch_space(build_action_space(world.actions.values(), lanes), lanes)
     space.seed(0)
     return [space.sample() for _ in range(_KINDS_OF_ACTIONS)]
 
 
-def _play(stream: Stream, actions: list[dict[str, np.ndarray]], seconds: float) -> list[tuple[float, float]]:
+def _play(world: VectorWorld, actions: list[dict[str, np.ndarray]], seconds: float) -> list[tuple[float, float]]:
     """Step for so long; when each step began and ended."""
     now = time.perf_counter
     steps: list[tuple[float, float]] = []
     began_s = begin_s = now()
     while begin_s - began_s < seconds or len(steps) < LEAST_STEPS:
-        stream.send(actions[len(steps) % _KINDS_OF_ACTIONS])
-        stream.receive()
+        world.send(actions[len(steps) % _KINDS_OF_ACTIONS])
+        world.receive()
         end_s = now()
         steps.append((begin_s, end_s))
         begin_s = end_s
     return steps
 
 
-def _stage_s(stream: Stream) -> np.ndarray:
-    return np.asarray(stream.world.read("timers.stage_s"))
+def _stage_s(world: VectorWorld) -> np.ndarray:
+    return np.asarray(world.read_property("timers.stage_s"))
 
 
-def _timeline(stream: Stream, from_s: float, until_s: float) -> tuple[tuple[Span, ...], tuple[Tick, ...]]:
+def _timeline(world: VectorWorld, from_s: float, until_s: float) -> tuple[tuple[Span, ...], tuple[Tick, ...]]:
     """The engine's last stages and ticks within that time: all clocks of a machine are one."""
-    spans = read_spans(stream.world.read("timers.spans"))
-    ticks = read_ticks(stream.world.read("timers.ticks"))
+    spans = read_spans(world.read_property("timers.spans"))
+    ticks = read_ticks(world.read_property("timers.ticks"))
     kept = [tick for tick in ticks if from_s <= tick.start_s and tick.end_s <= until_s][-_KEPT:]
     begin_s = kept[0].start_s if kept else until_s
     return tuple(span for span in spans if begin_s <= span.start_s and span.end_s <= until_s), tuple(kept)

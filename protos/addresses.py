@@ -1,4 +1,4 @@
-"""Where a server can be reached: `HOST:PORT` or `unix:PATH`, and which of these stay on this machine."""
+"""Listen addresses: `HOST:PORT` or `unix:PATH`, parsed and printed, and whether they stay on this machine."""
 
 import ipaddress
 import os
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 _EXPECTED = "expected HOST:PORT such as 127.0.0.1:9000 or [::1]:9000, where port 0 picks a free one, or unix:PATH"
-_LONGEST_PATH_BYTES = 107
-"""What the kernel has room for in the address of a Unix socket."""
+_MAX_PATH_BYTES = 107
+"""The longest path that the operating system takes as the address of a Unix socket."""
 
 
 @dataclass(frozen=True)
 class TcpAddress:
-    """A host, by name or number, and a port."""
+    """A host, as a name or an IP address, and a port."""
 
     host: str
     port: int
@@ -23,13 +23,13 @@ class TcpAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine gets there. Names other than localhost may mean anything."""
+        """True if only this machine can reach it. Names other than localhost are not looked up: False for them."""
         return self.host.lower() == "localhost" or is_loopback(self.host)
 
 
 @dataclass(frozen=True)
 class UnixAddress:
-    """A socket in the file system. Its path is absolute, so that it holds wherever it is told."""
+    """A Unix socket. Its path is absolute, so that it is valid in any working directory."""
 
     path: Path
 
@@ -41,48 +41,48 @@ Address: TypeAlias = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """The address that a text stands for; a text that stands for none raises ValueError."""
+    """Parse `HOST:PORT` or `unix:PATH`; ValueError if it is neither."""
     if text.startswith("unix:"):
         return _parse_path(text)
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:
-        raise ValueError(f"{text!r} is no address: {_EXPECTED}")
+        raise ValueError(f"{text!r} is not an address: {_EXPECTED}")
     if host.startswith("[") or host.endswith("]") or ":" in host:
         host = _parse_ipv6(text, host)
     elif not host.isprintable() or any(letter in host for letter in " /?#@%[]*"):
-        raise ValueError(f"{text!r} has no host in front of its port: {_EXPECTED}")
+        raise ValueError(f"{text!r} has no valid host before its port: {_EXPECTED}")
     if not (port_text.isascii() and port_text.isdigit() and int(port_text) <= 65535):
         raise ValueError(f"{text!r} has the port {port_text!r}: expected a number from 0 to 65535")
     return TcpAddress(host, int(port_text))
 
 
-def is_loopback(number: str) -> bool:
-    """Whether an address in numbers is in 127.0.0.0/8, or ::1."""
+def is_loopback(ip_address: str) -> bool:
+    """True for an IP address in 127.0.0.0/8, and for ::1."""
     try:
-        return ipaddress.ip_address(number).is_loopback
+        return ipaddress.ip_address(ip_address).is_loopback
     except ValueError:
         return False
 
 
 def _parse_ipv6(text: str, host: str) -> str:
-    number = host[1:-1] if host.startswith("[") and host.endswith("]") else None
+    inner = host[1:-1] if host.startswith("[") and host.endswith("]") else None
     try:
-        if number is None:
+        if inner is None:
             raise ValueError
-        ipaddress.IPv6Address(number)
+        ipaddress.IPv6Address(inner)
     except ValueError:
-        raise ValueError(f"{text!r} has no host in front of its port: {_EXPECTED}") from None
-    return number
+        raise ValueError(f"{text!r} has no valid host before its port: {_EXPECTED}") from None
+    return inner
 
 
 def _parse_path(text: str) -> UnixAddress:
     given = text.removeprefix("unix:")
     if given.startswith("///"):
-        given = given[2:]  # as in unix:///run/worldloom.sock, which gRPC takes too
+        given = given[2:]  # unix:///run/worldloom.sock, which gRPC accepts too
     if not given or "\0" in given or given.endswith("/"):
-        raise ValueError(f"{text!r} names no file for the socket: expected such as unix:/run/worldloom.sock")
+        raise ValueError(f"{text!r} names no socket file: expected a path such as unix:/run/worldloom.sock")
     path = Path(given).absolute()
     size_bytes = len(os.fsencode(path))
-    if size_bytes > _LONGEST_PATH_BYTES:
-        raise ValueError(f"{text!r} is {size_bytes} bytes long in full: expected at most {_LONGEST_PATH_BYTES}")
+    if size_bytes > _MAX_PATH_BYTES:
+        raise ValueError(f"{text!r} has an absolute path of {size_bytes} bytes: expected at most {_MAX_PATH_BYTES}")
     return UnixAddress(path)

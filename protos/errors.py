@@ -1,51 +1,53 @@
-"""What can be refused, and with which code. Nothing here knows of gRPC or protobuf.
+"""Errors that a server answers requests with, and their codes.
 
     RequestError
-    ├── InvalidArgument      a request that is wrong in itself: a name, a type, a shape, a value
-    ├── DeadlineExceeded     another service took too long
-    ├── NotFound             a world or property that is not there
-    ├── AlreadyExists        something that is there already
+    ├── InvalidArgument      a wrong name, type, shape or value in the request
+    ├── DeadlineExceeded     another service did not answer in time
+    ├── NotFound             no such world or property
+    ├── AlreadyExists        a trial of that id is under way
     ├── PermissionDenied     a property that cannot be read, written or listed
-    ├── FailedPrecondition   a request that does not fit the stream's state: not joined, joined already
-    ├── ResourceExhausted    a limit; the text says which and how to raise it
-    ├── Unauthenticated      no token, or a wrong one
-    ├── Unimplemented        an extension nobody knows
+    ├── ResourceExhausted    a limit is reached; the text says which, and how to raise it
+    ├── FailedPrecondition   a request that the stream's state does not allow: not joined, joined already
+    ├── Unimplemented        an unknown extension or request
+    ├── Internal             a bug in the server or in a family
     ├── Unavailable          the server is shutting down, or another service cannot be reached
-    └── Internal             a bug of ours or of a family's
+    └── Unauthenticated      the token is missing or wrong
 
-A refused request has changed nothing. The text says what went wrong, what was expected, what came and what to do.
+A request that raises one of these has changed nothing. The text says what was wrong, what was expected, what was given,
+and what to do. This module knows neither gRPC nor protobuf: each transport maps `code`, a google.rpc.Code, to its own
+form.
 """
 
 from typing import ClassVar
 
 
-class RequestError(Exception):  # it is an answer, seldom an error of the server's
-    """A request that is answered with an error."""
+class RequestError(Exception):
+    """Base class of the errors that a request can be answered with."""
 
     code: ClassVar[int]
-    """As google.rpc.Code numbers it."""
+    """The number in google.rpc.Code."""
 
 
 class InvalidArgument(RequestError):
-    """A request that is wrong in itself."""
+    """A wrong name, type, shape or value in the request."""
 
     code = 3
 
 
 class DeadlineExceeded(RequestError):
-    """Another service took too long."""
+    """Another service that did not answer in time."""
 
     code = 4
 
 
 class NotFound(RequestError):
-    """A world or property that is not there."""
+    """A world or property that does not exist."""
 
     code = 5
 
 
 class AlreadyExists(RequestError):
-    """Something that is there already."""
+    """A trial whose id is in use."""
 
     code = 6
 
@@ -57,36 +59,36 @@ class PermissionDenied(RequestError):
 
 
 class ResourceExhausted(RequestError):
-    """A limit is reached; the text names it."""
+    """A limit that is reached; the text says which, and how to raise it."""
 
     code = 8
 
 
 class FailedPrecondition(RequestError):
-    """A request that does not fit the state of its stream."""
+    """A request that the state of its stream does not allow."""
 
     code = 9
 
 
 class Unimplemented(RequestError):
-    """Something this server does not know."""
+    """An extension or request that this server does not know."""
 
     code = 12
 
 
 class Internal(RequestError):
-    """A bug."""
+    """A bug in the server or in a family."""
 
     code = 13
 
 
 class Unavailable(RequestError):
-    """The server is shutting down, or another service cannot be reached."""
+    """A server that is shutting down, or another service that cannot be reached."""
 
     code = 14
 
 
 class Unauthenticated(RequestError):
-    """No token, or a wrong one."""
+    """A missing or wrong token."""
 
     code = 16

@@ -1,4 +1,4 @@
-"""What people see who meet the errors of a first day: one test for each, by the way people meet it."""
+"""Error messages of common first problems: one test each, through the command or client where they occur."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ from worldloom.client import CannotConnect, NoSharedMemory, ServerError, VectorE
 from worldloom.client.world import own_version
 
 WITHOUT_EGL = {"__EGL_VENDOR_LIBRARY_DIRS": "/nowhere", "__EGL_VENDOR_LIBRARY_FILENAMES": ""}
-"""EGL with no driver to find; where there is no EGL at all it makes no difference."""
+"""Settings with which EGL finds no driver."""
 END_S = 60.0
 
 
@@ -37,13 +37,13 @@ def test_no_egl() -> None:
     done = run("serve", "--renderer", "gl", "--listen", "127.0.0.1:0", **WITHOUT_EGL)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = [line for line in done.stderr.splitlines() if line.startswith("worldloom")]
-    assert line.startswith("worldloom serve: cannot make an OpenGL context")
+    assert line.startswith("worldloom serve: cannot create an OpenGL context")
     assert "Missing: " in line
     assert "To install it: `sudo apt-get install -y libegl1 " in line
-    assert line.endswith("Or take the cpu renderer (--renderer cpu): it needs none of that.")
+    assert line.endswith("Or use the cpu renderer (--renderer cpu): it needs none of that.")
 
 
-def test_no_egl_by_itself_is_no_trouble() -> None:
+def test_without_egl_the_cpu_renderer_is_chosen() -> None:
     done = run("doctor", **WITHOUT_EGL)
     assert done.returncode == 0
     assert "auto chooses cpu: no graphics device was found. Missing: " in done.stdout
@@ -76,9 +76,9 @@ def test_server_not_running() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     for make in (lambda: VectorEnv(address, "maze", 2), lambda: make_dm_env(address, "maze")):
-        with pytest.raises(CannotConnect) as told:
+        with pytest.raises(CannotConnect) as caught:
             make()
-        assert str(told.value) == f"no server at {address}: start one with `worldloom serve --listen {address}`"
+        assert str(caught.value) == f"no server at {address}: start one with `worldloom serve --listen {address}`"
 
 
 def test_kernel_cache_not_writable(tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ def test_kernel_cache_not_writable(tmp_path: Path) -> None:
     [line] = done.stderr.splitlines()
     assert line.startswith(f"worldloom: the kernel cache {chosen}/kernels ")
     assert f"cannot be written; using {fallback}/worldloom-" in line
-    assert line.endswith("Set WORLDLOOM_CACHE_DIR to a folder that can, to compile once only.")
+    assert line.endswith("Set WORLDLOOM_CACHE_DIR to a writable folder to compile only once.")
     assert f"kernel cache  {fallback}/worldloom-" in done.stdout
 
 
-class Stranger(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]  # has no types
-    """A dm_env_rpc server that says it is of another version, or knows nothing of versions."""
+class OtherServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]  # has no types
+    """A dm_env_rpc server of another version, or without the property server.version (None)."""
 
     def __init__(self, version: str | None) -> None:
         self._version = version
@@ -113,10 +113,10 @@ class Stranger(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]  
 
 
 @contextmanager
-def stranger(version: str | None) -> Iterator[str]:
+def other_server(version: str | None) -> Iterator[str]:
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool)
-        dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Stranger(version), server)
+        dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(OtherServer(version), server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:
@@ -128,35 +128,35 @@ def stranger(version: str | None) -> Iterator[str]:
 def test_version_mismatch() -> None:
     ours = own_version()
     minor = ".".join(ours.split(".")[:2])
-    with stranger("77.1.0") as address:
+    with other_server("77.1.0") as address:
         for make in (lambda: VectorEnv(address, "maze", 2), lambda: make_dm_env(address, "maze")):
-            with pytest.raises(VersionMismatch) as told:
+            with pytest.raises(VersionMismatch) as caught:
                 make()
-            assert str(told.value) == (
+            assert str(caught.value) == (
                 f"the server at {address} is worldloom 77.1.0 and this client {ours}: expected {minor} on both sides; "
                 "install the server's version here, or start the server with this one"
             )
 
 
-def test_another_patch_of_the_same_version_is_fine() -> None:
-    with stranger(f"{own_version()}.post1") as address, pytest.raises(ServerError, match="no extensions here"):
+def test_another_patch_version_is_accepted() -> None:
+    with other_server(f"{own_version()}.post1") as address, pytest.raises(ServerError, match="no extensions here"):
         VectorEnv(address, "maze", 2)  # gets as far as CreateWorld, which this server does not know
 
 
-def test_a_server_that_is_no_worldloom() -> None:
-    with stranger(None) as address, pytest.raises(VersionMismatch) as told:
+def test_a_server_that_is_not_worldloom() -> None:
+    with other_server(None) as address, pytest.raises(VersionMismatch) as caught:
         VectorEnv(address, "maze", 2)
-    assert f"the server at {address} speaks dm_env_rpc but is no worldloom (no extensions here)" in str(told.value)
+    assert f"the server at {address} speaks dm_env_rpc but is not worldloom (no extensions here)" in str(caught.value)
 
 
 def test_out_of_shared_memory() -> None:
-    """A server that may make no file larger than 8 KiB, memory without a name included."""
+    """A server that may not create files over 8 KiB, anonymous memory included."""
     with serving() as server:
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (8192, 8192))
-        with pytest.raises(NoSharedMemory) as told:
+        with pytest.raises(NoSharedMemory) as caught:
             VectorEnv(server.address, "catch", 4, transport="shm")
-        assert "bytes of shared memory cannot be had on the server's machine: File too large" in str(told.value)
-        assert "go without 'shm', or give the server more memory" in str(told.value)
+        assert "bytes of shared memory cannot be had on the server's machine: File too large" in str(caught.value)
+        assert "go without 'shm', or give the server more memory" in str(caught.value)
         with VectorEnv(server.address, "catch", 4, seed=1) as env, VectorEnv("local", "catch", 4, seed=1) as local:
             assert env.transport == "grpc"  # it falls back by itself
             assert np.array_equal(env.reset()[0]["eye.rgb"], local.reset()[0]["eye.rgb"])

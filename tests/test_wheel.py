@@ -1,4 +1,4 @@
-"""The wheel holds every package, and works where neither the repository nor its editable install can help it."""
+"""worldloom can be installed: as a wheel, which holds every package, from a clone, and editable."""
 
 import json
 import os
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import worldloom
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = sorted(PYPROJECT["tool"]["setuptools"]["package-dir"].values())
@@ -24,6 +26,21 @@ found = {"worldloom": worldloom.__file__}
 for module in pkgutil.walk_packages(worldloom.__path__, "worldloom."):
     found[module.name] = importlib.import_module(module.name).__file__
 print(json.dumps(found))
+"""
+
+USE_FRONT_DOOR = """
+import json, sys
+import worldloom
+heavy = [name for name in ("numpy", "numba", "grpc", "gymnasium", "moderngl", "mujoco") if name in sys.modules]
+import worldloom.client
+print(json.dumps({
+    "heavy": heavy,
+    "version": worldloom.__version__,
+    "same": worldloom.VectorEnv is worldloom.client.VectorEnv,
+    "names": [name for name in worldloom.__all__ if name in dir(worldloom) and hasattr(worldloom, name)],
+    "missing": hasattr(worldloom, "nothing"),
+    "files": [worldloom.__file__, worldloom.client.__file__],
+}))
 """
 
 
@@ -45,37 +62,62 @@ def source_files() -> set[str]:
     }
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build from a copy, so that nothing left over in the repository's build/ can slip in."""
-    folder = tmp_path_factory.mktemp("wheel")
+def copy_tree(folder: Path) -> Path:
+    """Copy what an install reads, since builds read the repository's build/ and write to it."""
     tree = folder / "tree"
     for folder_name in FOLDERS:
         shutil.copytree(ROOT / folder_name, tree / folder_name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, tree)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, cwd=tree)
+    return tree
+
+
+def install(folder: Path, *requirement: str | Path) -> Path:
+    """Install worldloom alone into an empty environment, which borrows its dependencies; returns its Python."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    [packages] = folder.glob("venv/lib/python*/site-packages")
+    borrowed = Path(sysconfig.get_path("purelib"))
+    # Builds without isolation need setuptools. It comes alone, since pip must not see the worldloom of the tests.
+    tools = folder / "tools"
+    tools.mkdir()
+    for path in (*borrowed.glob("setuptools*"), borrowed / "_distutils_hack"):
+        (tools / path.name).symlink_to(path)
+    (packages / "tools.pth").write_text(f"{tools}\n")
+    run(
+        *(sys.executable, "-m", "pip", "--python", python, "install"),
+        *("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", *requirement),
+        cwd=folder,
+    )
+    # A path named in a .pth file comes after the environment's own packages, and the .pth files in it are not read:
+    # so the editable install of the tests stays out.
+    (packages / "borrowed.pth").write_text(f"{borrowed}\n")
+    return python
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, cwd=copy_tree(folder))
     [built] = folder.glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
 def fresh_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with just the wheel; what it depends on is lent from the environment of the tests."""
-    folder = tmp_path_factory.mktemp("fresh")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    python = folder / "bin" / "python"
-    run(
-        *(sys.executable, "-m", "pip", "--python", python, "install"),
-        *("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", wheel),
-        cwd=folder,
-    )
-    # A path named in a .pth file comes after the environment's own packages, and the .pth files in it are not read:
-    # so the hook of the editable install stays out.
-    [packages] = folder.glob("lib/python*/site-packages")
-    (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python
+    """The Python of an environment with the wheel."""
+    return install(tmp_path_factory.mktemp("fresh"), wheel)
+
+
+@pytest.fixture(scope="module", params=["wheel", "pip install .", "pip install -e ."])
+def installed_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with worldloom, for each way to install it."""
+    if request.param == "wheel":
+        python: Path = request.getfixturevalue("fresh_python")
+        return python
+    folder = tmp_path_factory.mktemp("installed")
+    return install(folder, *(["--editable"] if "-e" in request.param else []), copy_tree(folder))
 
 
 def test_the_wheel_holds_what_the_tree_holds(wheel: Path) -> None:
@@ -105,3 +147,17 @@ def test_the_families_come_with_it(fresh_python: Path, tmp_path: Path) -> None:
     found = json.loads(run(fresh_python.with_name("worldloom"), "worlds", "--json", cwd=tmp_path))
     assert {one["family"] for one in found} >= set(PYPROJECT["project"]["entry-points"]["worldloom.families"])
     assert [one["problem"] for one in found if one["problem"]] == []
+
+
+@pytest.mark.parametrize("is_root", [True, False], ids=["in the repository's root", "elsewhere"])
+def test_import_worldloom(installed_python: Path, is_root: bool, tmp_path: Path) -> None:
+    found = json.loads(run(installed_python, "-c", USE_FRONT_DOOR, cwd=ROOT if is_root else tmp_path))
+    files = [Path(file) for file in found.pop("files")]
+    assert all(file.is_relative_to(installed_python.parents[2]) for file in files), files
+    assert found == {
+        "heavy": [],
+        "version": PYPROJECT["project"]["version"],
+        "same": True,
+        "names": worldloom.__all__,
+        "missing": False,
+    }

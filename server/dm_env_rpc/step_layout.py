@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
 from worldloom.kernels.wire import VARINT_BYTES
-from worldloom.protos.wire import field, varint, varint_tag
+from worldloom.protos.wire import field_header, varint, varint_tag
 from worldloom.server.dm_env_rpc.specs import PAYLOADS
 from worldloom.server.engine.observations import (
     DTYPES_AS_IN_MEMORY,
@@ -82,12 +82,12 @@ def entry_head(number: int, key: bytes, spec: ObservationSpec) -> bytes:
     """
     payload_number = rpc.Tensor.DESCRIPTOR.fields_by_name[PAYLOADS[spec.dtype]].number
     sides = b"".join(varint(side) for side in spec.shape)
-    shape = field(_SHAPE, len(sides)) + sides if spec.shape else b""
-    array = field(_ARRAY, spec.data_bytes)
-    payload = field(payload_number, len(array) + spec.data_bytes) + array
-    value = field(_VALUE, len(shape) + len(payload) + spec.data_bytes) + shape + payload
+    shape = field_header(_SHAPE, len(sides)) + sides if spec.shape else b""
+    array = field_header(_ARRAY, spec.data_bytes)
+    payload = field_header(payload_number, len(array) + spec.data_bytes) + array
+    value = field_header(_VALUE, len(shape) + len(payload) + spec.data_bytes) + shape + payload
     inner = key + value
-    return field(number, len(inner) + spec.data_bytes) + inner
+    return field_header(number, len(inner) + spec.data_bytes) + inner
 
 
 def _long_varint(number: int, size: int) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 
 from worldloom.protos.errors import InvalidArgument
-from worldloom.protos.wire import field
+from worldloom.protos.wire import field_header
 from worldloom.server.dm_env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds, element_bounds
 from worldloom.worlds.family import Bound, Spec
 from worldloom.worlds.settings import plain
@@ -209,7 +209,7 @@ def pack(tensor: Tensor, value: np.ndarray) -> None:
         payload.array = value.tobytes()
     elif dtype in _AS_IN_MEMORY and value.size >= _FEW:
         data = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
-        payload.MergeFromString(field(1, len(data)) + data)  # as `array` lies on the wire
+        payload.MergeFromString(field_header(1, len(data)) + data)  # as `array` lies on the wire
     else:
         payload.array.extend(value.ravel().tolist())
     tensor.shape.extend(value.shape)

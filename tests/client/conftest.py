@@ -1,4 +1,4 @@
-"""What tests of clients share: one server for all of them, which outlives whatever they do to it."""
+"""One server, shared by the tests of clients."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What people are told when a server is not there, does not let them in, or goes away; and how they go on."""
+"""Connections that fail or are lost: error messages, and reconnecting."""
 
 import os
 import re
@@ -27,7 +27,7 @@ from worldloom.client import (
     VectorEnv,
     make_dm_env,
 )
-from worldloom.client.shared_memory import SharedPictures
+from worldloom.client.shared_memory import SharedFrames
 
 CERTS = Path(__file__).parents[1] / "server" / "transports" / "certs"
 CA, CERT, KEY = CERTS / "ca.pem", CERTS / "client.pem", CERTS / "client-key.pem"
@@ -41,8 +41,8 @@ def make(address: str, **given: Any) -> VectorEnv:
 
 
 @contextmanager
-def told(error: type[Exception], *words: str) -> Iterator[None]:
-    """Within a second comes an error with these words."""
+def raises_soon(error: type[Exception], *words: str) -> Iterator[None]:
+    """Expect an error within a second, with these words in its message."""
     since_s = time.monotonic()
     with pytest.raises(error) as caught:
         yield
@@ -51,14 +51,14 @@ def told(error: type[Exception], *words: str) -> Iterator[None]:
         assert word in str(caught.value)
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_no_server(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    with told(CannotConnect, f"no server at {address}: start one with `worldloom serve --listen {address}`"):
+    with raises_soon(CannotConnect, f"no server at {address}: start one with `worldloom serve --listen {address}`"):
         make(address)
-    with told(LostConnection, f"no server at {address}"):
+    with raises_soon(LostConnection, f"no server at {address}"):
         make_dm_env(address, "catch")
     path = f"unix:{tmp_path}/none.sock"
-    with told(CannotConnect, f"no server at {path}: start one with `worldloom serve --listen {path}`"):
+    with raises_soon(CannotConnect, f"no server at {path}: start one with `worldloom serve --listen {path}`"):
         make(path)
 
 
@@ -66,17 +66,17 @@ def test_nobody_there(tmp_path: Path) -> None:
     ("address", "words"),
     [("nonsense", "expected HOST:PORT such as 127.0.0.1:9000"), ("nonsense", "or 'local'"), ("127.0.0.1:0", "port 0")],
 )
-def test_no_address(address: str, words: str) -> None:
+def test_invalid_addresses(address: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         make(address)
 
 
-def test_a_server_of_something_else() -> None:
+def test_a_server_of_another_protocol() -> None:
     other = grpc.server(ThreadPoolExecutor(1))
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
     try:
-        with told(CannotConnect, f"the server at 127.0.0.1:{port} does not speak dm_env_rpc"):
+        with raises_soon(CannotConnect, f"the server at 127.0.0.1:{port} does not speak dm_env_rpc"):
             make(f"127.0.0.1:{port}")
     finally:
         other.stop(None).wait(10)
@@ -85,13 +85,13 @@ def test_a_server_of_something_else() -> None:
 def test_a_server_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with told(LostConnection, f"no answer from the server at {address} within 0.2 s (timeout_s)"):
+        with raises_soon(LostConnection, f"no answer from the server at {address} within 0.2 s (timeout_s)"):
             make(address, timeout_s=0.2)
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that speaks TLS, wants certificates of its clients and a token, and shares no memory."""
+    """A server with TLS that requires client certificates and a token, and offers no shared memory."""
     token = tmp_path_factory.mktemp("token") / "token"
     token.write_text(TOKEN)
     files = {"--tls-cert": CERTS / "server.pem", "--tls-key": CERTS / "server-key.pem", "--tls-client-ca": CA}
@@ -114,50 +114,51 @@ def test_with_certificates_and_token(guarded: str, server: Served) -> None:
 
 def test_tokens(guarded: str) -> None:
     certificates: Any = {"tls_ca": CA, "tls_cert": CERT, "tls_key": KEY}
-    with told(ServerError, "UNAUTHENTICATED", guarded, "there is no token", "say token=TEXT"):
+    with raises_soon(ServerError, "UNAUTHENTICATED", guarded, "there is no token", "give token=TEXT"):
         make(guarded, **certificates)
-    with told(ServerError, "UNAUTHENTICATED", guarded, "the token is not the right one"):
+    with raises_soon(ServerError, "UNAUTHENTICATED", guarded, "the token is not the right one"):
         make(guarded, token="open-barley", **certificates)
 
 
 def test_certificates(guarded: str, server: Served, tmp_path: Path) -> None:
-    with told(CannotConnect, guarded, "say tls_ca=FILE"):
+    with raises_soon(CannotConnect, guarded, "give tls_ca=FILE"):
         make(guarded)
-    with told(CannotConnect, guarded, "say tls_cert=FILE and tls_key=FILE"):
+    with raises_soon(CannotConnect, guarded, "give tls_cert=FILE and tls_key=FILE"):
         make(guarded, tls_ca=CA)
-    with told(CannotConnect, f"no TLS with the server at {guarded}", "CERTIFICATE_VERIFY_FAILED", "signed with tls_ca"):
+    no_tls = f"no TLS with the server at {guarded}"
+    with raises_soon(CannotConnect, no_tls, "CERTIFICATE_VERIFY_FAILED", "signed with tls_ca"):
         make(guarded, tls_ca=CERTS / "stranger.pem", tls_cert=CERT, tls_key=KEY)
-    with told(CannotConnect, f"no TLS with the server at {server.tcp}", "started with --tls-cert"):
+    with raises_soon(CannotConnect, f"no TLS with the server at {server.tcp}", "started with --tls-cert"):
         make(server.tcp, tls_ca=CA)
-    with told(ValueError, "tls_ca", "none.pem' cannot be read: No such file"):
+    with raises_soon(ValueError, "tls_ca", "none.pem' cannot be read: No such file"):
         make(guarded, tls_ca=tmp_path / "none.pem")
-    with told(ValueError, "tls_ca", "is not PEM"):
+    with raises_soon(ValueError, "tls_ca", "is not PEM"):
         make(guarded, tls_ca=__file__)
-    with told(ValueError, "tls_cert alone: expected tls_ca"):
+    with raises_soon(ValueError, "tls_cert alone: expected tls_ca"):
         make(guarded, tls_cert=CERT)
-    with told(ValueError, "tls_ca for unix:", "without TLS"):
+    with raises_soon(ValueError, "tls_ca for unix:", "without TLS"):
         make(server.unix, tls_ca=CA)
 
 
-def test_refusals_of_the_server(server: Served) -> None:
+def test_errors_of_the_server(server: Served) -> None:
     watcher = make(server.tcp)
-    before = int(watcher._stream.world.read("counters.worlds"))
-    with told(ServerError, "INVALID_ARGUMENT", "did you mean 'maze'?"):
+    before = int(watcher._world.read_property("counters.worlds"))
+    with raises_soon(ServerError, "INVALID_ARGUMENT", "did you mean 'maze'?"):
         VectorEnv(server.tcp, "mase", 2)
-    with told(ServerError, "INVALID_ARGUMENT", "names 'eye.rgbd' (did you mean 'eye.rgb'?)"):
+    with raises_soon(ServerError, "INVALID_ARGUMENT", "names 'eye.rgbd' (did you mean 'eye.rgb'?)"):
         make(server.tcp, observations=["eye.rgbd"])
-    with told(ServerError, "INVALID_ARGUMENT", "names 'ball.rgb'"):  # also where shared memory was tried first
+    with raises_soon(ServerError, "INVALID_ARGUMENT", "names 'ball.rgb'"):  # also where shared memory was tried first
         make(server.tcp, observations=["ball.rgb"])
-    with told(ServerError, "RESOURCE_EXHAUSTED", "--max-lanes"):
+    with raises_soon(ServerError, "RESOURCE_EXHAUSTED", "--max-lanes"):
         VectorEnv(server.tcp, "catch", 10**6)
-    with told(ServerError, "RESOURCE_EXHAUSTED", "--max-reply-bytes"):
+    with raises_soon(ServerError, "RESOURCE_EXHAUSTED", "--max-reply-bytes"):
         VectorEnv(server.tcp, "catch", 20_000, width=128, height=128)
-    assert int(watcher._stream.world.read("counters.worlds")) == before  # nothing is left of those
+    assert int(watcher._world.read_property("counters.worlds")) == before  # nothing is left of those
     watcher.close()
 
 
-def test_shared_memory_that_cannot_be_had(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    with told(NoSharedMemory, "no pictures to share among reward, discount, step_type, ball"):
+def test_shared_memory_that_is_not_available(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with raises_soon(NoSharedMemory, "no frames among reward, discount, step_type, ball"):
         make(server.tcp, transport="shm", observations=["ball"])
     with make(server.tcp, observations=["ball"]) as env:
         assert env.transport == "grpc"
@@ -165,8 +166,8 @@ def test_shared_memory_that_cannot_be_had(server: Served, monkeypatch: pytest.Mo
     def elsewhere(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "/proc/1/fd/5")
 
-    monkeypatch.setattr(SharedPictures, "__init__", elsewhere)
-    with told(NoSharedMemory, "'/proc/1/fd/5'", "expected a server on this machine, run by the same user"):
+    monkeypatch.setattr(SharedFrames, "__init__", elsewhere)
+    with raises_soon(NoSharedMemory, "'/proc/1/fd/5'", "expected a server on this machine, run by the same user"):
         make(server.tcp, transport="shm")
     with make(server.tcp, seed=1) as env:
         assert env.transport == "grpc"
@@ -175,37 +176,37 @@ def test_shared_memory_that_cannot_be_had(server: Served, monkeypatch: pytest.Mo
 
 def test_a_server_without_shared_memory(guarded: str, server: Served) -> None:
     access: Any = {"tls_ca": CA, "tls_cert": CERT, "tls_key": KEY, "token": TOKEN}
-    with told(NoSharedMemory, "RESOURCE_EXHAUSTED", "--max-shared-bytes"):
+    with raises_soon(NoSharedMemory, "RESOURCE_EXHAUSTED", "--max-shared-bytes"):
         make(guarded, transport="shm", **access)
     with make(guarded, seed=1, **access) as env, make(server.tcp, seed=1) as other:
         assert (env.transport, other.transport) == ("grpc", "shm")
         assert np.array_equal(env.reset()[0]["eye.rgb"], other.reset()[0]["eye.rgb"])
 
 
-def test_the_server_is_killed_and_comes_back() -> None:
+def test_reconnecting_after_the_server_was_killed() -> None:
     process = ServerProcess()
     try:
         address = process.address
-        envs = [make(address, transport=way, seed=5) for way in ("grpc", "shm")]
+        envs = [make(address, transport=transport, seed=5) for transport in ("grpc", "shm")]
         waiting = make(address)
         waiting.reset()
         first = [env.reset()[0]["eye.rgb"] for env in envs]
-        copies = [picture.copy() for picture in first]
+        copies = [frames.copy() for frames in first]
         os.kill(process.pid, signal.SIGSTOP)
         waiting.send(IDLE)
     finally:
         process.kill()
-    with told(LostConnection, f"lost the server at {address}"):
+    with raises_soon(LostConnection, f"lost the server at {address}"):
         waiting.recv()
     waiting.close()
-    for env, picture, copy in zip(envs, first, copies, strict=True):
-        with told(LostConnection, f"lost the server at {address}", "reconnect when it is back"):
+    for env, frames, copy in zip(envs, first, copies, strict=True):
+        with raises_soon(LostConnection, f"lost the server at {address}", "reconnect when it is back"):
             env.step(IDLE)
-        with told(LostConnection, f"lost the server at {address}"):
+        with raises_soon(LostConnection, f"lost the server at {address}"):
             env.reset()
-        with told(CannotConnect, f"no server at {address}"):
+        with raises_soon(CannotConnect, f"no server at {address}"):
             env.reconnect()
-        assert np.array_equal(picture, copy)
+        assert np.array_equal(frames, copy)
     with ThreadPoolExecutor(2) as pool:
         returning = [pool.submit(env.reconnect, wait_s=60.0) for env in envs]
         with serving("--listen", address):
@@ -213,13 +214,13 @@ def test_the_server_is_killed_and_comes_back() -> None:
                 back.result(60)
                 assert np.array_equal(env.reset()[0]["eye.rgb"], copy)
     for env in envs:  # it was stopped in good order
-        with told(LostConnection, f"lost the server at {address}", "shutting down"):
+        with raises_soon(LostConnection, f"lost the server at {address}", "shutting down"):
             env.step(IDLE)
         env.close()
 
 
 @pytest.mark.parametrize("transport", ["grpc", "shm"])
-def test_whoever_interrupts_a_wait_can_go_on(server: Served, transport: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_wait_can_be_continued(server: Served, transport: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -228,7 +229,7 @@ def test_whoever_interrupts_a_wait_can_go_on(server: Served, transport: Any, mon
         other.reset()
         expected = [other.step(IDLE)[0]["eye.rgb"] for _ in range(2)]
         with monkeypatch.context() as patch:
-            patch.setattr("worldloom.client.links.GrpcLink.receive", interrupt)
+            patch.setattr("worldloom.client.grpc_connection.GrpcConnection.receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 env.step(IDLE)
         with pytest.raises(ClientError, match=re.escape("expected env.recv() first")):
@@ -236,7 +237,7 @@ def test_whoever_interrupts_a_wait_can_go_on(server: Served, transport: Any, mon
         assert np.array_equal(env.recv()[0]["eye.rgb"], expected[0])
         assert np.array_equal(env.step(IDLE)[0]["eye.rgb"], expected[1])
         with monkeypatch.context() as patch:
-            patch.setattr("worldloom.client.links.GrpcLink.receive", interrupt)
+            patch.setattr("worldloom.client.grpc_connection.GrpcConnection.receive", interrupt)
             for call in (lambda: env.step(IDLE), env.reset):
                 with pytest.raises(KeyboardInterrupt):
                     call()
@@ -249,7 +250,7 @@ def test_a_server_that_hangs(server: Served) -> None:
     env.reset()
     os.kill(server.process.pid, signal.SIGSTOP)
     try:
-        with told(LostConnection, f"no answer from the server at {server.tcp} within 0.3 s"):
+        with raises_soon(LostConnection, f"no answer from the server at {server.tcp} within 0.3 s"):
             env.step(IDLE)
         since_s = time.monotonic()
         env.close()
@@ -258,9 +259,9 @@ def test_a_server_that_hangs(server: Served) -> None:
         os.kill(server.process.pid, signal.SIGCONT)
 
 
-def test_another_server_in_its_place(server: Served) -> None:
+def test_reconnecting_to_a_server_with_other_observations(server: Served) -> None:
     env = make(server.tcp)
-    env._how["joining"]["width"] = 32  # as if the server had changed
-    with told(ClientError, f"the server at {server.tcp} now has observations", "make a new env"):
+    env._world_arguments["join_settings"]["width"] = 32  # as if the server had changed
+    with raises_soon(ClientError, f"the server at {server.tcp} now has observations", "make a new env"):
         env.reconnect()
     assert env.closed

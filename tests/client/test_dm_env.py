@@ -1,4 +1,4 @@
-"""dm_env through the reference adaptor, in one line."""
+"""make_dm_env: worlds as dm_env environments."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from tests.support.shared_server import Served
 from worldloom.client import ServerError, VectorEnv, make_dm_env
 
 
-@pytest.mark.parametrize("way", ["local", "tcp", "unix"])
-def test_episodes(server: Served, way: str) -> None:
-    address = {"local": "local", "tcp": server.tcp, "unix": server.unix}[way]
+@pytest.mark.parametrize("transport", ["local", "tcp", "unix"])
+def test_episodes(server: Served, transport: str) -> None:
+    address = {"local": "local", "tcp": server.tcp, "unix": server.unix}[transport]
     sees = ["eye.rgb", "ball"]
     with VectorEnv("local", "catch", 1, width=16, height=8, observations=sees, seed=3, renderer="cpu") as env:
         made = make_dm_env(
@@ -43,7 +43,7 @@ def check(step: dm_env.TimeStep, obs: dict[str, np.ndarray], env: VectorEnv) -> 
     assert step.observation.keys() == {"eye", "ball"}
 
 
-def test_specs_hold_what_comes(server: Served) -> None:
+def test_specs_contain_the_observations(server: Served) -> None:
     made = make_dm_env(server.tcp, "maze", observations=["eye.rgb", "eye.depth", "position"])
     expected: Any = made.observation_spec()
     assert isinstance(expected["position"], specs.BoundedArray)
@@ -54,17 +54,17 @@ def test_specs_hold_what_comes(server: Served) -> None:
     made.close()
 
 
-def test_the_world_goes_with_it(server: Served) -> None:
+def test_close_destroys_the_world(server: Served) -> None:
     with VectorEnv(server.tcp, "catch", 1) as watcher:
-        before = int(watcher._stream.world.read("counters.worlds"))
+        before = int(watcher._world.read_property("counters.worlds"))
         made = make_dm_env(server.tcp, "catch")
         made.reset()
-        assert int(watcher._stream.world.read("counters.worlds")) == before + 1
+        assert int(watcher._world.read_property("counters.worlds")) == before + 1
         made.close()
         made.close()
-        assert int(watcher._stream.world.read("counters.worlds")) == before
+        assert int(watcher._world.read_property("counters.worlds")) == before
         with pytest.raises(ValueError, match="settings has 'lanes': expected the argument num_envs of VectorEnv"):
             make_dm_env(server.tcp, "catch", settings={"lanes": 2})
         with pytest.raises(ServerError, match="did you mean 'eye"):
             make_dm_env(server.tcp, "catch", observations=["eye.rbg"])
-        assert int(watcher._stream.world.read("counters.worlds")) == before
+        assert int(watcher._world.read_property("counters.worlds")) == before

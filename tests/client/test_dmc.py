@@ -1,4 +1,4 @@
-"""A task of dm_control's through VectorEnv: what dm_control gives comes out at the other end, to the last bit."""
+"""A dm_control task through VectorEnv has the observations and rewards of dm_control, to the last bit."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from worldloom.worlds.mujoco.dm_control.suite import suite
 
 LANES, SEED, STEPS = 3, 5, 25
 SETTINGS = {"domain": "reacher", "task": "hard", "time_limit": 0.2}
-"""Ten steps an episode."""
+"""Episodes of ten steps."""
 
 
-@pytest.mark.parametrize("way", ["local", "tcp", "shm"])
-def test_what_dm_control_gives_comes_out(way: str, server: Served) -> None:
-    address = {"local": "local", "tcp": server.tcp, "shm": server.unix}[way]
-    given: dict[str, Any] = {"local": {"renderer": "cpu"}, "tcp": {}, "shm": {"transport": "shm"}}[way]
+@pytest.mark.parametrize("transport", ["local", "tcp", "shm"])
+def test_numbers_are_those_of_dm_control(transport: str, server: Served) -> None:
+    address = {"local": "local", "tcp": server.tcp, "shm": server.unix}[transport]
+    given: dict[str, Any] = {"local": {"renderer": "cpu"}, "tcp": {}, "shm": {"transport": "shm"}}[transport]
     theirs = [suite.load("reacher", "hard", task_kwargs={"random": SEED + k, "time_limit": 0.2}) for k in range(LANES)]
     names = list(theirs[0].observation_spec())
     asked = [*names, "eye.rgb"]
@@ -26,14 +26,14 @@ def test_what_dm_control_gives_comes_out(way: str, server: Served) -> None:
         assert (space.low.tolist(), space.high.tolist(), space.dtype) == ([-1, -1], [1, 1], np.float64)
         seen, _ = env.reset(seed=SEED)
         expected = [one.reset() for one in theirs]
-        chance = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         ended = 0
         for _ in range(STEPS):
             for k, one in enumerate(expected):
                 for name in names:
                     assert np.array_equal(seen[name][k], one.observation[name])
                 assert np.ptp(seen["eye.rgb"][k]) > 0
-            actions = chance.uniform(-1, 1, (LANES, 2))
+            actions = rng.uniform(-1, 1, (LANES, 2))
             seen, reward, terminated, truncated, _ = env.step({"control": actions})
             expected = [one.step(action) for one, action in zip(theirs, actions, strict=True)]
             assert reward.tolist() == [one.reward or 0.0 for one in expected]

@@ -1,4 +1,4 @@
-"""Observations keep what they hold for as long as they are kept, and nothing is left of an env that was forgotten."""
+"""Lifetimes: kept observations do not change, and envs that are garbage collected leave nothing behind."""
 
 import gc
 import os
@@ -15,20 +15,20 @@ from worldloom.client import BadAction, VectorEnv
 LANES = 16
 
 
-def make(server: Served, way: str, seed: int = 1) -> VectorEnv:
-    if way == "local":
+def make(server: Served, transport: str, seed: int = 1) -> VectorEnv:
+    if transport == "local":
         return VectorEnv("local", "catch", LANES, renderer="cpu", seed=seed)
-    return VectorEnv(server.tcp, "catch", LANES, transport="shm" if way == "shm" else "grpc", seed=seed)
+    return VectorEnv(server.tcp, "catch", LANES, transport="shm" if transport == "shm" else "grpc", seed=seed)
 
 
 def actions(step: int) -> dict[str, np.ndarray]:
     return {"paddle": np.random.default_rng(step).integers(-1, 2, LANES)}
 
 
-@pytest.mark.parametrize("way", ["local", "grpc", "shm"])
-def test_what_is_kept_stays_as_it_is(server: Served, way: str) -> None:
-    """Kept all, kept for a while, and kept by a view of a view: also where memory is used again."""
-    with make(server, way) as env, make(server, "grpc") as other:
+@pytest.mark.parametrize("transport", ["local", "grpc", "shm"])
+def test_kept_observations_do_not_change(server: Served, transport: str) -> None:
+    """Observations that are kept for different times, also as views of views, while memory is reused."""
+    with make(server, transport) as env, make(server, "grpc") as other:
         other.reset()
         kept = [env.reset()[0]["eye.rgb"][2:, ::2, ::2]]
         copies = [kept[0].copy()]
@@ -51,9 +51,9 @@ def test_what_is_kept_stays_as_it_is(server: Served, way: str) -> None:
             assert np.array_equal(one, copy)
 
 
-@pytest.mark.parametrize("way", ["local", "grpc", "shm"])
-def test_what_is_written_harms_nobody(server: Served, way: str) -> None:
-    with make(server, way) as env, make(server, "grpc") as other:
+@pytest.mark.parametrize("transport", ["local", "grpc", "shm"])
+def test_observations_can_be_written(server: Served, transport: str) -> None:
+    with make(server, transport) as env, make(server, "grpc") as other:
         env.reset()[0]["eye.rgb"][:] = 0
         other.reset()
         for step in range(12):
@@ -62,7 +62,7 @@ def test_what_is_written_harms_nobody(server: Served, way: str) -> None:
             seen[:] = step
 
 
-def test_shared_memory_is_used_again_and_again(server: Served) -> None:
+def test_shared_memory_is_reused(server: Served) -> None:
     with make(server, "shm") as env:
         env.reset()
         places = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
@@ -74,7 +74,7 @@ def test_shared_memory_is_used_again_and_again(server: Served) -> None:
         assert again == places
 
 
-def test_steps_that_are_forgotten_harm_nobody(server: Served) -> None:
+def test_dropped_steps_change_no_kept_observations(server: Served) -> None:
     with make(server, "shm") as env:
         held = [env.reset()[0]["eye.rgb"] for _ in range(3)]
         copies = [one.copy() for one in held]
@@ -86,35 +86,35 @@ def test_steps_that_are_forgotten_harm_nobody(server: Served) -> None:
             assert all(np.array_equal(one, copy) for one, copy in zip(held, copies, strict=True))
 
 
-def test_replies_in_this_process_are_used_again(server: Served) -> None:
+def test_reply_buffers_of_a_local_env_are_reused(server: Served) -> None:
     with make(server, "local") as env:
         env.reset()
         places = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
     assert len(places) <= 4
 
 
-FORGETFUL = """
+UNCLOSED = """
 import sys
 from worldloom.client import VectorEnv
-VectorEnv(sys.argv[1], "catch", 4).reset()  # forgotten at once
+VectorEnv(sys.argv[1], "catch", 4).reset()  # garbage collected at once
 env = VectorEnv(sys.argv[1], "catch", 4)
-print(int(env._stream.world.read("counters.worlds")))
+print(int(env._world.read_property("counters.worlds")))
 obs, _ = env.reset()
 env.send({"paddle": [0, 0, 0, 0]})  # and in the middle of a step
 """
 
 
-def test_forgotten_envs_are_closed_without_a_word(server: Served) -> None:
+def test_envs_that_are_garbage_collected_close_without_output(server: Served) -> None:
     with VectorEnv(server.tcp, "catch", 4) as watcher:
-        before = int(watcher._stream.world.read("counters.worlds"))
+        before = int(watcher._world.read_property("counters.worlds"))
         run = subprocess.run(
-            [sys.executable, "-X", "dev", "-c", FORGETFUL, server.tcp], capture_output=True, text=True, timeout=60
+            [sys.executable, "-X", "dev", "-c", UNCLOSED, server.tcp], capture_output=True, text=True, timeout=60
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, f"{before + 1}\n", "")
-        assert int(watcher._stream.world.read("counters.worlds")) == before
+        assert int(watcher._world.read_property("counters.worlds")) == before
 
 
-def test_forgotten_local_envs_end_without_a_word(tmp_path: Path) -> None:
+def test_local_envs_that_are_not_closed_end_without_a_traceback(tmp_path: Path) -> None:
     code = "from worldloom.client import VectorEnv; env = VectorEnv('local', 'catch', 4); env.reset()"
     run = subprocess.run(
         [sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path

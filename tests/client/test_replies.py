@@ -1,4 +1,4 @@
-"""Replies are read as protobuf and the reference package read them, and nothing but our errors comes of bad ones."""
+"""Replies are decoded as protobuf and the dm_env_rpc package do it; bad ones raise BadReply or ServerError."""
 
 import contextlib
 import gc
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from worldloom.client import replies as wire
+from worldloom.client import replies
 from worldloom.client.errors import BadReply, ServerError
 from worldloom.client.replies import StepReader
 from worldloom.client.specs import Spec
@@ -69,12 +69,12 @@ def test_as_protobuf_writes_it(observations: dict[int, np.ndarray], state: int) 
 def test_without_protobuf_objects(observations: dict[int, np.ndarray]) -> None:
     data = reply(observations).SerializeToString()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_read_any", None)  # it would be called
+        patch.setattr(replies, "_read_with_protobuf", None)  # it would be called
         check(read_step(data, specs(observations)), observations)
 
 
 @given(OBSERVATIONS, st.randoms(use_true_random=False))
-def test_in_any_order_and_with_fields_from_the_future(observations: dict[int, np.ndarray], rng: random.Random) -> None:
+def test_fields_in_any_order_and_unknown_fields(observations: dict[int, np.ndarray], rng: random.Random) -> None:
     strange = [varint(20 << 3) + varint(7), field(21, b"what"), varint(22 << 3 | 5) + bytes(4)]
     parts = [varint(1 << 3) + b"\x01", *rng.sample(strange, rng.randrange(3))]
     for uid, array in observations.items():
@@ -90,8 +90,8 @@ def test_in_any_order_and_with_fields_from_the_future(observations: dict[int, np
     check(read_step(field(3, b"".join(parts)), specs(observations)), observations)
 
 
-def test_numbers_one_by_one_and_in_pieces() -> None:
-    """Legal, though nobody writes it so."""
+def test_unpacked_numbers_and_numbers_in_pieces() -> None:
+    """Legal forms that no writer of protobuf produces."""
     unpacked = b"".join(varint(1 << 3) + varint(value) for value in (1, 300))
     in_pieces = field(1, b"\x01") + field(1, varint(300))
     for array in (unpacked, in_pieces):
@@ -100,7 +100,7 @@ def test_numbers_one_by_one_and_in_pieces() -> None:
         check(read_step(data, {5: Spec(5, "o5", "int32", (2,), None, None)}), {5: np.array([1, 300], np.int32)})
 
 
-def test_one_for_all_and_a_side_left_open() -> None:
+def test_broadcast_values_and_an_open_dimension() -> None:
     tensor = rpc.Tensor(shape=[2, 2], floats=rpc.Tensor.FloatArray(array=[1.5]))
     open_side = rpc.Tensor(shape=[-1, 2], floats=rpc.Tensor.FloatArray(array=[1.0, 2.0, 3.0, 4.0]))
     response = rpc.EnvironmentResponse(step=rpc.StepResponse(state=1, observations={1: tensor, 2: open_side}))
@@ -109,8 +109,8 @@ def test_one_for_all_and_a_side_left_open() -> None:
 
 
 @given(OBSERVATIONS, st.data())
-def test_one_reply_after_the_other(observations: dict[int, np.ndarray], data: st.DataObject) -> None:
-    """As with a reader for each, whatever came before."""
+def test_successive_replies(observations: dict[int, np.ndarray], data: st.DataObject) -> None:
+    """A reader gives the same result as a new one, whatever it has read before."""
     reader, expected = StepReader(specs(observations)), specs(observations)
     for _ in range(data.draw(st.integers(2, 5))):
         numbers = {
@@ -141,12 +141,12 @@ def test_a_known_form_is_not_walked_again() -> None:
     reader = StepReader({1: spec(1, first)})
     reader.read(reply({1: first}).SerializeToString())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_find_tensors", None)  # it would be called
+        patch.setattr(replies, "_walk_reply", None)  # it would be called
         check(reader.read(reply({1: second}).SerializeToString()), {1: second})
 
 
 @given(OBSERVATIONS, st.data())
-def test_what_is_cut_or_damaged_is_read_as_protobuf_does_or_refused(
+def test_damaged_replies_are_read_as_protobuf_does_or_raise(
     observations: dict[int, np.ndarray], data: st.DataObject
 ) -> None:
     whole = reply(observations).SerializeToString()
@@ -190,22 +190,22 @@ def test_an_error() -> None:
         (reply({1: np.zeros(3, np.uint8)}), r"uint8 \[3\]: expected uint8 \[2\]"),
         (reply({1: np.zeros(2, np.float32)}), r"float32 \[2\]: expected uint8 \[2\]"),
         (reply({1: np.array(["a", "b"])}), r"expected uint8 \[2\]"),
-        (rpc.EnvironmentResponse(step=rpc.StepResponse(observations={1: rpc.Tensor()})), r"cannot be read"),
+        (rpc.EnvironmentResponse(step=rpc.StepResponse(observations={1: rpc.Tensor()})), r"cannot be decoded"),
     ],
 )
-def test_another_reply_than_expected(response: Any, words: str) -> None:
+def test_unexpected_replies(response: Any, words: str) -> None:
     with pytest.raises(BadReply, match=words):
         read_step(response.SerializeToString(), {1: Spec(1, "o1", "uint8", (2,), None, None)})
 
 
-def test_large_ones_are_views_and_keep_the_reply_alive() -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (4, 200, 200, 3), np.uint8)
-    data = reply({1: picture, 2: np.arange(4, dtype=np.float32)}).SerializeToString()
-    found = read_step(data, {1: spec(1, picture), 2: Spec(2, "o2", "float32", (4,), None, None)})
+def test_large_arrays_are_views_and_keep_the_reply_alive() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (4, 200, 200, 3), np.uint8)
+    data = reply({1: frames, 2: np.arange(4, dtype=np.float32)}).SerializeToString()
+    found = read_step(data, {1: spec(1, frames), 2: Spec(2, "o2", "float32", (4,), None, None)})
     pixels = found["o1"]
     assert np.may_share_memory(pixels, np.frombuffer(data, np.uint8))
     assert not np.may_share_memory(found["o2"], np.frombuffer(data, np.uint8))
-    before = picture.copy()
+    before = frames.copy()
     del data, found
     gc.collect()
     filler = [bytes(480_200) for _ in range(8)]  # would take the place of the reply if it were free

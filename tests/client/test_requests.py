@@ -1,4 +1,4 @@
-"""Requests of steps are what protobuf takes them for, and what the spaces do not contain is not sent."""
+"""Requests of steps are encoded as protobuf decodes them; actions that are not in their spaces raise BadAction."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from worldloom.client.errors import BadAction
-from worldloom.client.requests import StepWriter, ask_for, pack_settings, write_step
+from worldloom.client.requests import StepWriter, pack_settings, write_observation_request, write_step
 from worldloom.client.specs import Spec
 
 DTYPES = ["float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64", "bool"]
@@ -37,7 +37,9 @@ ARRAYS = st.sampled_from(DTYPES).flatmap(
 def test_as_protobuf_reads_it(actions: dict[int, np.ndarray], uids: list[int], in_columns: bool) -> None:
     specs = {f"a{uid}": Spec(uid, f"a{uid}", one.dtype.name, one.shape, None, None) for uid, one in actions.items()}
     given = {f"a{uid}": np.asfortranarray(one) if in_columns else one for uid, one in actions.items()}
-    request = rpc.EnvironmentRequest.FromString(write_step(StepWriter(specs).write(given), ask_for(uids))).step
+    request = rpc.EnvironmentRequest.FromString(
+        write_step(StepWriter(specs).write(given), write_observation_request(uids))
+    ).step
     assert list(request.requested_observations) == uids
     assert request.actions.keys() == actions.keys()
     for uid, action in actions.items():
@@ -48,7 +50,7 @@ def test_as_protobuf_reads_it(actions: dict[int, np.ndarray], uids: list[int], i
 
 
 def test_a_step_without_actions() -> None:
-    request = rpc.EnvironmentRequest.FromString(write_step([], ask_for([3, 300])))
+    request = rpc.EnvironmentRequest.FromString(write_step([], write_observation_request([3, 300])))
     assert request == rpc.EnvironmentRequest(step=rpc.StepRequest(requested_observations=[3, 300]))
 
 
@@ -63,15 +65,15 @@ PULL = Spec(4, "pull", "float32", (2,), np.array([0, 5], np.float32), np.array([
     [
         (FORCE, [0, 0], "'force' has shape [2]: expected float32 [3] from -1.0 to 1.0"),
         (FORCE, [[0, 0, 0]], "'force' has shape [1, 3]"),
-        (FORCE, [0, [1], 0], "'force' is no array"),
+        (FORCE, [0, [1], 0], "'force' is not an array"),
         (FORCE, [0, np.nan, 0], "'force' is nan at [1]"),
         (FORCE, [0, 0, np.inf], "'force' is inf at [2]"),
         (FORCE, [1.1, 0, 0], "'force' is 1.1 at [0]: expected float32 [3] from -1.0 to 1.0"),
         (FORCE, [1e300, 0, 0], "'force' is 1e+300 at [0]"),
-        (FORCE, ["0", "0", "0"], "'force' is of <U1"),
-        (FORCE, [True, False, True], "'force' is of bool"),
+        (FORCE, ["0", "0", "0"], "'force' has dtype <U1"),
+        (FORCE, [True, False, True], "'force' has dtype bool"),
         (FORCE, None, "'force' has shape []"),
-        (MOVE, [0.0, 0.0, 0.0], "'move' is of float64: expected int32 [3] from -1 to 1"),
+        (MOVE, [0.0, 0.0, 0.0], "'move' has dtype float64: expected int32 [3] from -1 to 1"),
         (MOVE, [0, 0, 2], "'move' is 2 at [2]"),
         (MOVE, np.array([0, 0, 2**63], np.uint64), "'move' is 9223372036854775808 at [2]"),
         (FREE, [0, 0, 2**31], "'free' is 2147483648 at [2]: expected int32 [3]"),
@@ -111,5 +113,5 @@ def test_settings() -> None:
 
 @pytest.mark.parametrize("value", [object(), None, [1, [2]], 2**70])
 def test_bad_settings(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"setting 'a' is .*: expected a number, a bool, a text or a list"):
+    with pytest.raises(ValueError, match=r"setting 'a' is .*: expected a number, a bool, a string or a list"):
         pack_settings({"a": value})

@@ -1,4 +1,4 @@
-"""Whichever way they come, the bytes are the same for the same seed and actions: those of pool and renderer alone."""
+"""All transports give the same bytes for the same seed and actions: those of pool and renderer alone."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.pool import INTERRUPTED, TERMINATED
 
 LANES, STEPS, SEED = 5, 24, 12
-WAYS = {
+TRANSPORTS = {
     "local": ("local", "auto", "local"),
     "shm": ("tcp", "auto", "shm"),
     "shm by name": ("unix", "shm", "shm"),
@@ -38,16 +38,16 @@ def open_all(server: Served, family: str, **given: Any) -> tuple[ExitStack, dict
     addresses = {"local": "local", "tcp": server.tcp, "unix": server.unix}
     stack = ExitStack()
     envs = {}
-    for way, (address, transport, expected) in WAYS.items():
+    for case, (address, transport, expected) in TRANSPORTS.items():
         made: Any = VectorEnv
         env = made(addresses[address], family, LANES, transport=transport, renderer="cpu", **given)
-        envs[way] = stack.enter_context(env)
+        envs[case] = stack.enter_context(env)
         assert env.transport == expected
     return stack, envs
 
 
 @pytest.mark.parametrize("family", CASES)
-def test_the_same_bytes_on_every_way(server: Served, cpu: CPURenderer, family: str) -> None:
+def test_all_transports_give_the_same_bytes(server: Served, cpu: CPURenderer, family: str) -> None:
     settings, names = CASES[family]
     direct = ReferenceWorld(cpu, family, SEED, LANES, **settings)
     stack, envs = open_all(
@@ -67,17 +67,17 @@ def test_the_same_bytes_on_every_way(server: Served, cpu: CPURenderer, family: s
                 for name in names
             }
             status = direct.pool.status[direct.lanes]
-            for way, env in envs.items():
+            for case, env in envs.items():
                 obs, reward, terminated, truncated, _ = env.step(actions)
                 for name in names:
-                    assert obs[name].dtype == expected[name].dtype, (way, name)
-                    assert obs[name].tobytes() == expected[name].tobytes(), (way, name)
-                assert np.array_equal(reward, direct.observe("reward")), way
-                assert np.array_equal(terminated, status == TERMINATED), way
-                assert np.array_equal(truncated, status == INTERRUPTED), way
+                    assert obs[name].dtype == expected[name].dtype, (case, name)
+                    assert obs[name].tobytes() == expected[name].tobytes(), (case, name)
+                assert np.array_equal(reward, direct.observe("reward")), case
+                assert np.array_equal(terminated, status == TERMINATED), case
+                assert np.array_equal(truncated, status == INTERRUPTED), case
 
 
-def test_many_lanes_whose_pictures_are_views(server: Served) -> None:
+def test_large_frames_are_views(server: Served) -> None:
     with (
         VectorEnv("local", "catch", 300, renderer="cpu", observations=["eye.rgb", "eye.depth"]) as local,
         VectorEnv(server.tcp, "catch", 300, transport="grpc", observations=["eye.rgb", "eye.depth"]) as grpc,
@@ -96,12 +96,12 @@ def test_many_lanes_whose_pictures_are_views(server: Served) -> None:
                 assert other[name].flags.aligned
 
 
-def test_the_world_is_gone_when_the_env_is_closed(server: Served) -> None:
+def test_close_destroys_the_world(server: Served) -> None:
     env = VectorEnv(server.tcp, "catch", 4)
-    world = env._stream.world
-    before = int(world.read("counters.worlds"))
-    assert str(world.read("world.name")) == world.name
+    world = env._world._world
+    before = int(world.read_property("counters.worlds"))
+    assert str(world.read_property("world.name")) == world.name
     with VectorEnv(server.tcp, "catch", 4) as watcher:
-        assert int(watcher._stream.world.read("counters.worlds")) == before + 1
+        assert int(watcher._world.read_property("counters.worlds")) == before + 1
         env.close()
-        assert int(watcher._stream.world.read("counters.worlds")) == before
+        assert int(watcher._world.read_property("counters.worlds")) == before

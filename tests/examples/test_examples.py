@@ -63,7 +63,7 @@ def test_the_same_seed_learns_the_same_with_a_server_or_without(tmp_path: Path) 
 
 def test_too_little_to_learn_from_is_told(tmp_path: Path) -> None:
     told = run("ppo_catch.py", *SMALL, "--steps", "100", "--out", tmp_path / "none.png", code=1)
-    assert told == "no episode ended in that time: expected more --steps or --seconds\n"
+    assert told == "no episode ended: expected more --steps or --seconds\n"
 
 
 def test_the_page_names_every_example_and_no_other() -> None:

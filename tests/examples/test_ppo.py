@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 
 import ppo
-from ppo_catch import MOVES, PLAN, SIZE, Catcher, Moves
-from ppo_dmc import Normal
+from ppo_catch import CONFIG, MOVES, SIZE, CatchPlayer, CategoricalPolicy
+from ppo_dmc import GaussianPolicy
 from worldloom.client import VectorEnv
 
 INPUTS, HIDDEN, OUTPUTS = 50, 20, 3
-POLICIES: dict[str, ppo.Policy] = {"moves": Moves(), "normal": Normal()}
+POLICIES: dict[str, ppo.Policy] = {"moves": CategoricalPolicy(), "normal": GaussianPolicy()}
 
 
-def make_parameters(rng: np.random.Generator, inputs: int = INPUTS) -> ppo.Parameters:
+def init_parameters(rng: np.random.Generator, inputs: int = INPUTS) -> ppo.Parameters:
     """Those of any network, and those that a policy may have."""
-    return ppo.make_parameters(rng, inputs, HIDDEN, OUTPUTS) | {"log_spread": np.zeros(OUTPUTS, np.float32)}
+    return ppo.init_parameters(rng, inputs, HIDDEN, OUTPUTS) | {"log_std": np.zeros(OUTPUTS, np.float32)}
 
 
 def parameters_64(rng: np.random.Generator) -> ppo.Parameters:
     """In double precision, with nothing at 0 or nearly so."""
     return {
         name: value.astype(np.float64) + 0.1 * rng.standard_normal(value.shape)
-        for name, value in make_parameters(rng).items()
+        for name, value in init_parameters(rng).items()
     }
 
 
@@ -33,7 +33,7 @@ def batch_64(rng: np.random.Generator, p: ppo.Parameters, policy: ppo.Policy, n:
     """Ratios on both sides of the clip, and advantages of both signs."""
     pictures = rng.uniform(-1, 3, (n, INPUTS))
     outputs = ppo.forward(p, pictures)[0]
-    actions = policy.draw(p, outputs, rng)
+    actions = policy.sample(p, outputs, rng)
     log_probs = policy.log_probs(p, outputs, actions) + rng.uniform(-0.5, 0.5, n)
     return ppo.Batch(pictures, actions, log_probs, rng.standard_normal(n), rng.standard_normal(n))
 
@@ -43,19 +43,19 @@ def log_prob_and_entropy(p: ppo.Parameters, outputs: np.ndarray, action: Any) ->
     if np.ndim(action) == 0:
         chances = np.exp(outputs) / np.exp(outputs).sum()
         return float(np.log(chances[action])), -sum(chance * np.log(chance) for chance in chances)
-    variance = np.exp(p["log_spread"]) ** 2
+    variance = np.exp(p["log_std"]) ** 2
     density = np.exp(-((action - outputs) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
     return float(np.log(np.prod(density))), float(np.log(2 * np.pi * np.e * variance).sum() / 2)
 
 
 def plain_loss(p: ppo.Parameters, batch: ppo.Batch) -> float:
     """Case by case, as the paper has it."""
-    outputs, values, _, _ = ppo.forward(p, batch.pictures)
+    outputs, values, _, _ = ppo.forward(p, batch.inputs)
     losses = []
     for i, action in enumerate(batch.actions):
         log_prob, entropy = log_prob_and_entropy(p, outputs[i], action)
         ratio, advantage = np.exp(log_prob - batch.log_probs[i]), batch.advantages[i]
-        worth = min(ratio, 1 + ppo.CLIP) if advantage >= 0 else max(ratio, 1 - ppo.CLIP)
+        worth = min(ratio, 1 + ppo.CLIP_RANGE) if advantage >= 0 else max(ratio, 1 - ppo.CLIP_RANGE)
         error = values[i] - batch.returns[i]
         losses.append(-worth * advantage + ppo.VALUE_WEIGHT / 2 * error**2 - 0.01 * entropy)
     return float(np.mean(losses))
@@ -68,7 +68,7 @@ def test_gradients_are_the_slope_of_the_loss(policy: ppo.Policy) -> None:
     batch = batch_64(rng, p, policy, 40)
     loss, gradients = ppo.loss_and_gradients(p, policy, batch, entropy_weight=0.01)
     assert loss == pytest.approx(plain_loss(p, batch), rel=1e-12)
-    assert {*gradients, "log_spread"} == set(p)
+    assert {*gradients, "log_std"} == set(p)
     step = 1e-5
     for name, gradient in gradients.items():
         assert gradient.shape == p[name].shape
@@ -117,28 +117,28 @@ def scripts(rng: np.random.Generator, lanes: int, steps: int) -> list[str]:
 
 def test_advantages_are_sums_of_surprises_within_an_episode() -> None:
     rng = np.random.default_rng(3)
-    script = scripts(rng, lanes=8, steps=PLAN.rollout)
+    script = scripts(rng, lanes=8, steps=CONFIG.rollout)
     env = ScriptedEnv(script, rng)
-    player = Catcher(cast(VectorEnv, env), seed=0)
-    p = make_parameters(rng, SIZE * SIZE)
+    player = CatchPlayer(cast(VectorEnv, env), seed=0)
+    p = init_parameters(rng, SIZE * SIZE)
     p["b_value"] += 0.7  # so that a value where none belongs shows
-    batch = ppo.play(player, Moves(), p, PLAN, rng)
+    batch = ppo.collect_rollout(player, CategoricalPolicy(), p, CONFIG, rng)
 
-    pictures = [player.seen({"eye.gray": gray}, np.zeros(8, bool)) for gray in env.pictures]
+    pictures = [player.encode({"eye.gray": gray}, np.zeros(8, bool)) for gray in env.pictures]
     values = np.array([ppo.forward(p, one)[1] for one in pictures], np.float64)
     expected = []
-    for t in range(PLAN.rollout):
+    for t in range(CONFIG.rollout):
         for lane, outcomes in enumerate(script):
             if outcomes[t] == "r":
                 continue
             advantage, k = 0.0, t
-            while k < PLAN.rollout and outcomes[k] != "r":
+            while k < CONFIG.rollout and outcomes[k] != "r":
                 after = 0.0 if outcomes[k] == "T" else values[k + 1, lane]
-                surprise = env.rewards[k, lane] + PLAN.discount * after - values[k, lane]
-                advantage += (PLAN.discount * ppo.TRACE) ** (k - t) * surprise
+                td_error = env.rewards[k, lane] + CONFIG.discount * after - values[k, lane]
+                advantage += (CONFIG.discount * ppo.GAE_LAMBDA) ** (k - t) * td_error
                 k += 1
             expected.append((advantage, advantage + values[t, lane]))
-    assert len(expected) < 8 * PLAN.rollout
+    assert len(expected) < 8 * CONFIG.rollout
     # Sums of up to 32 single-precision numbers of about 1.
     np.testing.assert_allclose(np.stack([batch.advantages, batch.returns], axis=1), expected, atol=1e-5)
     assert len(player.returns) == sum(outcomes.count("T") + outcomes.count("U") for outcomes in script)
@@ -149,10 +149,12 @@ def test_rewards_are_scaled_for_what_is_learnt_from_alone() -> None:
     for scale in (1.0, 0.125):
         rng = np.random.default_rng(3)
         env = ScriptedEnv(["mmTrmUrm" * 4] * 3, rng)
-        player = Catcher(cast(VectorEnv, env), seed=0)
-        p = make_parameters(rng, SIZE * SIZE)
+        player = CatchPlayer(cast(VectorEnv, env), seed=0)
+        p = init_parameters(rng, SIZE * SIZE)
         p["w_value"][:] = 0.0
-        batches.append(ppo.play(player, Moves(), p, dataclasses.replace(PLAN, reward_scale=scale), rng))
+        batches.append(
+            ppo.collect_rollout(player, CategoricalPolicy(), p, dataclasses.replace(CONFIG, reward_scale=scale), rng)
+        )
         # An episode's last step is in its return; sums of a few single-precision numbers.
         np.testing.assert_allclose(player.returns[:3], env.rewards[:3].sum(axis=0), rtol=1e-5)
     np.testing.assert_allclose(batches[1].returns, batches[0].returns / 8, rtol=1e-5)
@@ -161,15 +163,15 @@ def test_rewards_are_scaled_for_what_is_learnt_from_alone() -> None:
 def test_moves_are_drawn_as_the_policy_has_it() -> None:
     rng = np.random.default_rng(4)
     outputs = np.tile(np.log([0.6, 0.3, 0.1]) + 2.0, (6400, 1))
-    moves = Moves().draw({}, outputs, rng)
+    moves = CategoricalPolicy().sample({}, outputs, rng)
     counts = np.bincount(moves, minlength=len(MOVES)) / len(moves)
     np.testing.assert_allclose(counts, [0.6, 0.3, 0.1], atol=0.03)  # five times the spread of 6400 draws
 
 
 def test_normal_numbers_are_drawn_around_the_outputs() -> None:
     rng = np.random.default_rng(4)
-    p = {"log_spread": np.log([0.5, 2.0])}
-    drawn = Normal().draw(p, np.tile([3.0, -1.0], (6400, 1)), rng)
+    p = {"log_std": np.log([0.5, 2.0])}
+    drawn = GaussianPolicy().sample(p, np.tile([3.0, -1.0], (6400, 1)), rng)
     # Five times the spread of 6400 draws' mean, and of their spread.
     np.testing.assert_allclose(drawn.mean(axis=0), [3.0, -1.0], atol=5 * 2.0 / 80)
     np.testing.assert_allclose(drawn.std(axis=0), [0.5, 2.0], rtol=5 / 113)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import ppo
 import ppo_dmc
-from ppo_dmc import SIZE, Normal, Watcher
+from ppo_dmc import SIZE, DmcPlayer, GaussianPolicy
 from tests.examples.test_examples import run
 from tests.support.image_files import read_gif
 from worldloom.client import VectorEnv
@@ -73,7 +73,7 @@ class CountingEnv:
 @settings(max_examples=40, deadline=None)
 def test_no_action_reaches_over_the_end_of_an_episode(lengths: list[int], decisions: int) -> None:
     env = CountingEnv(lengths)
-    player = Watcher(cast(VectorEnv, env), 0, NOTHING)
+    player = DmcPlayer(cast(VectorEnv, env), 0, NOTHING)
     for k in range(decisions):
         before, was_ended, told = env.count.copy(), player.ended, len(env.told)
         rewards, _ = player.step(np.full((env.num_envs, 1), k / decisions))
@@ -83,7 +83,7 @@ def test_no_action_reaches_over_the_end_of_an_episode(lengths: list[int], decisi
         np.testing.assert_array_equal(env.count, np.where(was_ended, 0, before + steps))
         np.testing.assert_array_equal(player.ended, env.count == lengths)
         # The second picture is what changed since the action before, and nothing where an episode begins.
-        now, moved = np.split(32 * player.pictures, 2, axis=1)
+        now, moved = np.split(32 * player.inputs, 2, axis=1)
         assert (now == env.count[:, None]).all()
         assert (moved == np.where(was_ended, 0, steps)[:, None]).all()
     assert player.steps == env.num_envs * len(env.told)
@@ -91,8 +91,8 @@ def test_no_action_reaches_over_the_end_of_an_episode(lengths: list[int], decisi
 
 
 def test_controls_are_held_to_their_range() -> None:
-    player = Watcher(cast(VectorEnv, CountingEnv([5, 5, 5])), 0, NOTHING)
-    controls = player.controls(np.array([[-7.0], [0.25], [1.5]], np.float32))["control"]
+    player = DmcPlayer(cast(VectorEnv, CountingEnv([5, 5, 5])), 0, NOTHING)
+    controls = player.decode(np.array([[-7.0], [0.25], [1.5]], np.float32))["control"]
     assert controls.dtype == np.float64
     assert controls.tolist() == [[-1.0], [0.25], [1.0]]
 
@@ -104,15 +104,15 @@ def small() -> Iterator[Recorded]:
 
 
 def network(seed: int) -> ppo.Parameters:
-    p = ppo.make_parameters(np.random.default_rng(seed), 2 * SIZE * SIZE, ppo_dmc.HIDDEN, 1)
-    return p | {"log_spread": np.zeros(1, np.float32)}
+    p = ppo.init_parameters(np.random.default_rng(seed), 2 * SIZE * SIZE, ppo_dmc.HIDDEN, 1)
+    return p | {"log_std": np.zeros(1, np.float32)}
 
 
 def test_the_film_shows_what_the_policy_saw_and_did(small: Recorded) -> None:
     p = network(1)
     p["w_policy"] *= 100.0  # so that it moves
     with Recorded(3, "lookatcart.rgb", samples=4) as large:
-        frames = ppo_dmc.film(small, large, p, NOTHING + 40.0, seed=5, frames=12)
+        frames = ppo_dmc.record(small, large, p, NOTHING + 40.0, seed=5, frames=12)
         assert np.array_equal(large.told, small.told)
     assert frames.shape == (12, 2 * SIZE, 2 * SIZE, 3)
     assert len(small.shown) == 1 + 11 * ppo_dmc.REPEAT
@@ -129,17 +129,17 @@ def test_the_film_shows_what_the_policy_saw_and_did(small: Recorded) -> None:
 def test_a_little_learning_moves_every_parameter(small: Recorded) -> None:
     p, rng = network(2), np.random.default_rng(2)
     before = {name: value.copy() for name, value in p.items()}
-    player = Watcher(small, 0, NOTHING + 40.0)
-    batch = ppo.play(player, Normal(), p, ppo_dmc.PLAN, rng)
-    assert batch.pictures.shape == (3 * ppo_dmc.PLAN.rollout, 2 * SIZE * SIZE)
-    ppo.learn(p, ppo.Adam(p), Normal(), batch, ppo_dmc.PLAN, 1e-3, rng)
+    player = DmcPlayer(small, 0, NOTHING + 40.0)
+    batch = ppo.collect_rollout(player, GaussianPolicy(), p, ppo_dmc.CONFIG, rng)
+    assert batch.inputs.shape == (3 * ppo_dmc.CONFIG.rollout, 2 * SIZE * SIZE)
+    ppo.update_parameters(p, ppo.Adam(p), GaussianPolicy(), batch, ppo_dmc.CONFIG, 1e-3, rng)
     for name, value in p.items():
         assert np.isfinite(value).all()
         assert (value != before[name]).mean() > 0.2, name  # weights of pixels in which nothing is ever seen stay
 
 
 def test_acting_at_random_gives_a_level_and_a_background(small: Recorded) -> None:
-    level, background = ppo_dmc.play_at_random(small, seed=0)
+    level, background = ppo_dmc.measure_random_agent(small, seed=0)
     assert len(small.told) == 1000
     assert 0 < level < 200
     seen = np.mean([obs[PICTURE] for obs in small.shown[ppo_dmc.REPEAT :: ppo_dmc.REPEAT]], axis=(0, 1))
@@ -153,7 +153,7 @@ def test_it_learns_and_films_as_its_page_says(tmp_path: Path) -> None:
     assert printed.splitlines()[-1] == f"video: {video}"
     assert out.read_bytes().startswith(b"\x89PNG")
     film = read_gif(video)
-    assert film.frames.shape == (3, 2 * ppo_dmc.FILM_SIZE, 2 * ppo_dmc.FILM_SIZE, 3)
+    assert film.frames.shape == (3, 2 * ppo_dmc.VIDEO_SIZE, 2 * ppo_dmc.VIDEO_SIZE, 3)
 
 
 @pytest.fixture
@@ -174,13 +174,13 @@ def test_nothing_learnt_is_filmed_without_a_curve(flags: list[str], capsys: pyte
 
 def test_too_little_to_learn_from_is_told(flags: list[str]) -> None:
     flags += ["--steps", "100"]
-    with pytest.raises(SystemExit, match=r"no episode ended in that time: expected more --steps or --seconds"):
+    with pytest.raises(SystemExit, match=r"no episode ended: expected more --steps or --seconds"):
         ppo_dmc.main()
     assert not Path("out").exists()
 
 
 def test_a_task_without_an_end_is_refused(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     flags += ["--domain", "lqr", "--task", "lqr_2_1", "--camera", "eye"]
-    monkeypatch.setattr(ppo_dmc, "LONGEST", 20)
+    monkeypatch.setattr(ppo_dmc, "MAX_EPISODE_STEPS", 20)
     with pytest.raises(SystemExit, match=r"no episode ended in 20 steps: expected a task with shorter ones"):
         ppo_dmc.main()

@@ -98,9 +98,9 @@ def test_a_server_with_tokens_tls_and_no_timers(tmp_path: Path, capsys: pytest.C
         address = guarded.address.replace("127.0.0.1", "localhost")
         attach = ("--attach", address, "--seconds", "0.1")
         assert profile(*attach, *ours) == 1
-        assert "say --token-file FILE" in capsys.readouterr().err
+        assert "give --token-file FILE" in capsys.readouterr().err
         assert profile(*attach, "--token-file", token) == 1
-        assert "say --tls-ca FILE" in capsys.readouterr().err
+        assert "give --tls-ca FILE" in capsys.readouterr().err
         assert profile(*attach, *ours, "--token-file", token) == 0
         assert "not measured: the server was started with --no-timers" in capsys.readouterr().out
         how: Any = {"tls_ca": CERTS / "ca.pem", "tls_cert": CERTS / "client.pem", "tls_key": CERTS / "client-key.pem"}

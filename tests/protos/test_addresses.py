@@ -1,4 +1,4 @@
-"""Addresses are read as people and gRPC write them, and mistakes are told."""
+"""Addresses are parsed, printed and checked."""
 
 import ipaddress
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_numbers(number: ipaddress.IPv4Address | ipaddress.IPv6Address, port: in
         ("127.1", False),
     ],
 )
-def test_only_addresses_sure_to_stay_here_are_loopback(host: str, is_loopback: bool) -> None:
+def test_loopback(host: str, is_loopback: bool) -> None:
     address = parse_address(f"{host}:9000")
     assert isinstance(address, TcpAddress)
     assert address.is_loopback == is_loopback
@@ -68,13 +68,13 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("here:-1", "has the port '-1'"),
         ("here:65536", "has the port '65536'"),
         ("here:٣", "has the port"),
-        ("unix:", "names no file"),
-        ("unix:/run/", "names no file"),
-        ("unix:/run/a\0b", "names no file"),
-        ("unix:/" + "x" * 120, "is 121 bytes long in full: expected at most 107"),
+        ("unix:", "names no socket file"),
+        ("unix:/run/", "names no socket file"),
+        ("unix:/run/a\0b", "names no socket file"),
+        ("unix:/" + "x" * 120, "has an absolute path of 121 bytes: expected at most 107"),
     ],
 )
-def test_mistakes(text: str, problem: str) -> None:
+def test_invalid_addresses(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         parse_address(text)
     assert problem in str(caught.value)
@@ -82,7 +82,7 @@ def test_mistakes(text: str, problem: str) -> None:
 
 
 @given(st.text() | st.from_regex(r"\[?[0-9a-f:.]*\]?:[0-9]*", fullmatch=True))
-def test_any_text_is_an_address_or_a_mistake(text: str) -> None:
+def test_any_text_is_an_address_or_raises(text: str) -> None:
     try:
         address = parse_address(text)
     except ValueError:

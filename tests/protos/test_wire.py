@@ -1,4 +1,4 @@
-"""Packed integers are what protobuf takes them for."""
+"""The wire format is read and written as protobuf does it: varints, fields, and packed integers."""
 
 from typing import Any
 
@@ -11,7 +11,16 @@ from hypothesis.extra import numpy as hnp
 
 from worldloom.kernels import wire as kernel_wire
 from worldloom.kernels.wire import VARINT_BYTES
-from worldloom.protos.wire import read_varints, varint, write_varints
+from worldloom.protos.wire import (
+    WireError,
+    field_header,
+    read_fields,
+    read_varint,
+    read_varints,
+    varint,
+    varint_tag,
+    write_varints,
+)
 
 DTYPES = ["int32", "int64", "uint32", "uint64"]
 
@@ -21,15 +30,49 @@ def payload_of(dtype: str) -> Any:
 
 
 def packed(values: np.ndarray) -> bytes:
-    """The integers as protobuf writes them, without what comes before them."""
+    """Return integers as protobuf packs them, without the tag and length before them."""
     payload = payload_of(values.dtype.name)
     payload.array.extend(values.tolist())
     data: bytes = payload.SerializeToString()
     return data[1 + len(varint(len(data))) :] if len(values) > 100 else data[2:]
 
 
+@given(st.integers(0, 2**64 - 1), st.binary(max_size=3), st.binary(max_size=3))
+def test_varints(number: int, before: bytes, after: bytes) -> None:
+    data = varint(number)
+    assert data == packed(np.array([number], np.uint64))
+    assert read_varint(before + data + after, len(before)) == (number, len(before) + len(data))
+
+
+def test_fields() -> None:
+    message = varint_tag(1) + varint(300) + field_header(15, 4) + b"text" + varint_tag(1) + varint(0)
+    data = b"\xff" + message + b"\xff"
+    assert list(read_fields(data, 1, len(data) - 1)) == [(1, 300, -1), (15, 6, 10), (1, 0, -1)]
+    assert data[6:10] == b"text"
+    assert list(read_fields(data, 1, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\x80", "the data ends within a varint"),
+        (b"\x08", "the data ends within a varint"),
+        (b"\x08" + b"\xff" * 10 + b"\x01", "a varint of more than 10 bytes"),
+        (b"\x00\x01", "a field has the number 0: expected 1 to 536870911"),
+        (varint(2**29 << 3) + b"\x01", "a field has the number 536870912"),
+        (b"\x0a\x02a", "field 1 ends after its message"),
+        (b"\x0d\x00\x00\x00\x00", "field 1 has the wire type 5: expected varint or length-delimited"),
+    ],
+)
+def test_bytes_that_are_no_message(data: bytes, problem: str) -> None:
+    with pytest.raises(WireError, match=problem):
+        list(read_fields(data, 0, len(data)))
+    with pytest.raises(WireError):  # also if more bytes follow the message
+        list(read_fields(data + b"\x08", 0, len(data)))
+
+
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, st.integers(0, 9))))
-def test_what_protobuf_writes_is_read(values: np.ndarray) -> None:
+def test_reading_what_protobuf_writes(values: np.ndarray) -> None:
     found = read_varints(np.frombuffer(packed(values), np.uint8), len(values), values.dtype.name)
     assert found is not None
     assert found.dtype == values.dtype
@@ -37,7 +80,7 @@ def test_what_protobuf_writes_is_read(values: np.ndarray) -> None:
 
 
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_side=0, max_side=4))))
-def test_what_is_written_protobuf_reads(values: np.ndarray) -> None:
+def test_writing_what_protobuf_reads(values: np.ndarray) -> None:
     data = write_varints(values)
     payload = payload_of(values.dtype.name)
     payload.MergeFromString(b"\x0a" + varint(len(data)) + data)
@@ -45,7 +88,7 @@ def test_what_is_written_protobuf_reads(values: np.ndarray) -> None:
 
 
 @given(st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, st.integers(0, 9))))
-def test_what_our_server_writes_is_read(values: np.ndarray) -> None:
+def test_reading_what_our_server_writes(values: np.ndarray) -> None:
     data = np.zeros(VARINT_BYTES * len(values) + 3, np.uint8)
     kernel_wire.write_varints(values.astype(np.int64)[None], np.array([3]), data)
     found = read_varints(data[3:], len(values), values.dtype.name)
@@ -58,7 +101,7 @@ def test_what_our_server_writes_is_read(values: np.ndarray) -> None:
     st.integers(0, 6),
     st.sampled_from(DTYPES),
 )
-def test_any_bytes_are_read_as_protobuf_does_or_not_at_all(data: bytes, count: int, dtype: str) -> None:
+def test_any_bytes_are_read_as_protobuf_does_or_rejected(data: bytes, count: int, dtype: str) -> None:
     found = read_varints(np.frombuffer(data, np.uint8), count, dtype)
     if found is not None:
         payload = payload_of(dtype)

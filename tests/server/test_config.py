@@ -115,7 +115,7 @@ def test_whole_numbers_of_seconds(tmp_path: Path) -> None:
         ("listen = '127.0.0.1:9000'", "listen in FILE is '127.0.0.1:9000': expected a list, each a text"),
         ("listen = []", "listen in FILE is []: expected a list, each a text"),
         ("listen = [9000]", "listen in FILE is [9000]: expected a list, each a text"),
-        ("listen = ['9000']", "--listen '9000' is no address: expected HOST:PORT"),
+        ("listen = ['9000']", "--listen '9000' is not an address: expected HOST:PORT"),
         ("tls-cert = ''", "tls-cert in FILE is '': expected a file"),
         ("max-worlds 10", "--config FILE is not TOML: "),
         ("max-worlds = 1\nmax-worlds = 2", "--config FILE is not TOML: "),
@@ -156,7 +156,7 @@ def test_mistakes_on_the_command_line(words: list[str], problem: str, capsys: py
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--listen", "9000"], "--listen '9000' is no address: expected HOST:PORT"),
+        (["--listen", "9000"], "--listen '9000' is not an address: expected HOST:PORT"),
         (["--listen", "unix:/a", "--listen", "unix:///a"], "--listen 'unix:/a' is given twice"),
         (["--tls-cert", "a.pem"], "--tls-cert is 'a.pem': expected --tls-key with it"),
         (["--tls-key", "a.pem"], "--tls-key is 'a.pem': expected --tls-cert with it"),

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from worldloom.protos.cogment.api.environment_pb2 import EnvStartRequest
 from worldloom.protos.errors import InvalidArgument
-from worldloom.protos.wire import field
+from worldloom.protos.wire import field_header
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.cogment.environments.environment import WrongAction
 from worldloom.server.dm_env_rpc.step_layout import entry_head
@@ -165,7 +165,7 @@ def observation_layout(observations: tuple[ObservationSpec, ...]) -> ReplyLayout
     pieces, places, end = {}, [], 0
     for one in observations:
         name = one.name.encode()
-        head = entry_head(_OBSERVATIONS, field(_KEY, len(name)) + name, one)
+        head = entry_head(_OBSERVATIONS, field_header(_KEY, len(name)) + name, one)
         pieces[end] = head
         places.append(ObservationField(end + len(head), one.dtype not in DTYPES_AS_IN_MEMORY))
         end += len(head) + one.data_bytes

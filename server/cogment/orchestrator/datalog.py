@@ -20,7 +20,7 @@ from worldloom.protos.cogment.api.common_pb2 import Action, Feedback, TrialParam
 from worldloom.protos.cogment.api.data_pb2 import DatalogMsg, DatalogSample, LogReply
 from worldloom.protos.cogment.api.environment_pb2 import ObservationSet
 from worldloom.protos.errors import RequestError
-from worldloom.protos.wire import field, varint
+from worldloom.protos.wire import field_header, varint
 from worldloom.server.cogment.orchestrator.connections import Channels, ask
 from worldloom.server.cogment.settings import TrialSettings
 from worldloom.server.logs import Log
@@ -141,7 +141,7 @@ class Export:
             return
         try:
             async with asyncio.timeout(self._deadline_s):
-                await self._backlog.put(field(DatalogMsg.SAMPLE_FIELD_NUMBER, len(sample)) + sample)
+                await self._backlog.put(field_header(DatalogMsg.SAMPLE_FIELD_NUMBER, len(sample)) + sample)
         except TimeoutError:
             self._fail(f"it took nothing for {self._deadline_s:g} s (deadline_s)")
             self._sending.cancel()

@@ -7,7 +7,7 @@ from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.client.specs import read_specs
+from worldloom.client.specs import parse_specs
 from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.specs import tensor_spec
 from worldloom.server.dm_env_rpc.tensors import ActionReader, pack
@@ -31,7 +31,7 @@ def spec_of(pairs: list[tuple[float, float]], dtype: str = "float64") -> Spec:
 def test_clients_are_told_the_range_of_each(pairs: list[tuple[float, float]], lanes: int) -> None:
     spec = spec_of(pairs)
     told = tensor_spec(spec.name, spec.dtype, (lanes, *spec.shape), spec.minimum, spec.maximum)
-    theirs, ours = tensor_spec_utils.bounds(told), read_specs([(1, told)])["control"]
+    theirs, ours = tensor_spec_utils.bounds(told), parse_specs([(1, told)])["control"]
     for low, high in ((theirs.min, theirs.max), (ours.low, ours.high)):
         assert low is not None
         assert high is not None

@@ -1,0 +1,166 @@
+"""A connection to a server over gRPC, and error messages for connections that fail.
+
+A thread of the connection receives replies as they arrive and queues them, so a reply may be complete before the client
+asks for it. The thread ends with the stream.
+"""
+
+import os
+import queue
+import threading
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from worldloom.client.connections import Credentials
+from worldloom.client.errors import CannotConnect, ClientError, LostConnection, ServerError
+from worldloom.protos.addresses import Address, TcpAddress, UnixAddress
+
+_METHOD = "/dm_env_rpc.v1.Environment/Process"
+_NO_SERVER = ("connection refused", "no such file")
+_TLS_FAILED = ("ssl", "tls", "handshake", "certificate")
+"""Words in gRPC's error details that tell the causes of UNAVAILABLE apart."""
+
+
+class GrpcConnection:
+    """One gRPC stream, on a connection of its own."""
+
+    def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
+        self.address = address
+        self._timeout_s = timeout_s
+        self._is_secure = credentials.tls_ca is not None
+        self._has_replied = False
+        self._closed_by: ClientError | None = None
+        """The reason why the stream has ended, raised by every later call."""
+        self._channel = _open_channel(address, credentials)
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[bytes | grpc.RpcError | None] = queue.SimpleQueue()
+        # Without serialisers gRPC passes the bytes on as they are.
+        process = self._channel.stream_stream(_METHOD)
+        token = credentials.token
+        metadata = None if token is None else (("authorization", f"Bearer {token}"),)
+        self._call = process(iter(self._requests.get, None), metadata=metadata)
+        threading.Thread(
+            target=_queue_replies, args=(self._call, self._replies), name="worldloom-client", daemon=True
+        ).start()
+
+    def send(self, request: bytes) -> None:
+        """Hand a request to gRPC's thread, which sends it."""
+        if self._closed_by is not None:
+            raise self._closed_by
+        self._requests.put(request)
+
+    def receive(self, timeout_s: float | None = None) -> bytes:
+        """Wait for the next reply."""
+        if self._closed_by is not None:
+            raise self._closed_by
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            reply = self._replies.get(timeout=limit_s)
+        except queue.Empty:
+            raise self._end(
+                LostConnection(f"no answer from the server at {self.address} within {limit_s:g} s (timeout_s)")
+            ) from None
+        if isinstance(reply, bytes):
+            self._has_replied = True
+            return reply
+        raise self._end(self._explain(reply)) from reply
+
+    def close(self) -> None:
+        """End the stream and its connection."""
+        if self._closed_by is None:
+            self._end(LostConnection(f"the connection to {self.address} was closed"))
+
+    def _end(self, reason: ClientError) -> ClientError:
+        self._closed_by = reason
+        self._requests.put(None)
+        self._call.cancel()
+        self._channel.close()
+        return reason
+
+    def _explain(self, error: grpc.RpcError | None) -> ClientError:
+        """Return a ClientError for the end of the stream; None is an end without an error."""
+        if error is None:
+            return LostConnection(f"the server at {self.address} ended the stream")
+        code, details = error.code(), str(error.details())
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN):
+            if self._has_replied:
+                return LostConnection(f"lost the server at {self.address}: {details}; reconnect when it is back")
+            return CannotConnect(self._explain_no_connection(details))
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return CannotConnect(
+                f"the server at {self.address} does not speak dm_env_rpc ({details}): expected a `worldloom serve`"
+            )
+        hint = "; give token=TEXT" if code is grpc.StatusCode.UNAUTHENTICATED else ""
+        return ServerError(code.value[0], f"error from the server at {self.address}: {details}{hint}")
+
+    def _explain_no_connection(self, details: str) -> str:
+        words = details.lower()
+        if any(word in words for word in _NO_SERVER):
+            return f"no server at {self.address}: start one with `worldloom serve --listen {self.address}`"
+        if self._is_secure and any(word in words for word in _TLS_FAILED):
+            return (
+                f"no TLS with the server at {self.address}: {details}; expected a server started with --tls-cert, with "
+                "a certificate for that host that is signed with tls_ca"
+            )
+        hint = "; if it was started with --tls-cert, give tls_ca=FILE"
+        if self._is_secure:
+            hint = "; if it was started with --tls-client-ca, give tls_cert=FILE and tls_key=FILE, signed with that"
+        return f"cannot connect to {self.address}: {details}{hint}"
+
+
+def _queue_replies(call: Any, replies: "queue.SimpleQueue[bytes | grpc.RpcError | None]") -> None:
+    """Queue replies until the stream ends; last its error, or None. Runs on the connection's thread."""
+    try:
+        while True:
+            replies.put(next(call))
+    except StopIteration:
+        replies.put(None)
+    except grpc.RpcError as error:
+        replies.put(error)
+
+
+def _open_channel(address: Address, credentials: Credentials) -> grpc.Channel:
+    if isinstance(address, TcpAddress) and address.port == 0:
+        raise ValueError(f"{str(address)!r} has port 0: expected the port that the server printed when it started")
+    options = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        # A TCP connection for each channel, instead of one for all channels of this process to the same address.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if isinstance(address, UnixAddress):
+        target = f"unix:{urllib.parse.quote(os.fsencode(address.path))}"
+    else:
+        target = str(address)
+        if address.is_loopback:
+            options.append(("grpc.enable_http_proxy", 0))
+    tls = _read_tls_files(address, credentials)
+    if tls is None:
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, tls, options=options)
+
+
+def _read_tls_files(address: Address, credentials: Credentials) -> grpc.ChannelCredentials | None:
+    given = [name for name in ("tls_ca", "tls_cert", "tls_key") if getattr(credentials, name) is not None]
+    if not given:
+        return None
+    if isinstance(address, UnixAddress):
+        raise ValueError(f"{given[0]} for {address}: expected none, Unix sockets are used without TLS")
+    if "tls_ca" not in given or len(given) == 2:
+        raise ValueError(f"{' and '.join(given)} alone: expected tls_ca, or tls_ca with both tls_cert and tls_key")
+    ca, cert, key = (_read_pem(name, getattr(credentials, name)) for name in ("tls_ca", "tls_cert", "tls_key"))
+    return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _read_pem(name: str, path: str | os.PathLike[str] | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{name} {os.fspath(path)!r} cannot be read: {error.strerror or error}") from None
+    if b"-----BEGIN " not in data:
+        raise ValueError(f"{name} {os.fspath(path)!r} is not PEM: expected a file with a BEGIN line")
+    return data

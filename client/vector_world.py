@@ -1,0 +1,164 @@
+"""A vector world, joined and stepped: actions are sent, observations are received as arrays, by one of the transports.
+
+With the transport `shm`, steps ask for the positions of frames in shared memory (`<camera>.<output>@shm`) instead of
+the frames; while the next part of the ring is in use, they ask for frames in the reply.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from numpy.typing import ArrayLike
+
+from worldloom.client.connections import LOCAL, MAX_REPLY_BYTES, Credentials, is_on_this_machine, open_connection
+from worldloom.client.errors import BadReply, NoSharedMemory, ServerError
+from worldloom.client.replies import Arrays, StepReader
+from worldloom.client.requests import StepWriter, write_observation_request, write_step
+from worldloom.client.shared_memory import SharedFrames
+from worldloom.client.specs import Spec, parse_specs
+from worldloom.client.world import World
+
+Transport: TypeAlias = Literal["auto", "grpc", "shm"]
+_ALWAYS_REQUESTED = ("reward", "discount", "step_type")
+_SHARED_SUFFIX = "@shm"
+_FRAME_SUFFIXES = (".rgb", ".gray", ".depth", ".segmentation")
+_LAST = 2
+"""The step_type of an episode's last step."""
+
+
+class VectorWorld:
+    """A world with lanes, created and joined, with the observations `names` besides reward, discount and step_type."""
+
+    def __init__(
+        self,
+        address: str,
+        names: Sequence[str],
+        *,
+        world_settings: Mapping[str, Any],
+        join_settings: Mapping[str, Any],
+        transport: Transport,
+        credentials: Credentials,
+        renderer: str,
+        timeout_s: float,
+    ) -> None:
+        if transport not in get_args(Transport):
+            raise ValueError(f"transport is {transport!r}: expected one of {', '.join(get_args(Transport))}")
+        if address == LOCAL and transport != "auto":
+            raise ValueError(f"transport is {transport!r} for {LOCAL!r}: expected auto, which is no transport there")
+        self._names = tuple(dict.fromkeys((*_ALWAYS_REQUESTED, *names)))
+        self._join_settings = {**join_settings, "max_reply_bytes": MAX_REPLY_BYTES}
+        self._shared: SharedFrames | None = None
+        self._is_local = address == LOCAL
+        self._is_shared = False
+        """True if the pending step asked for frames in shared memory."""
+        self._world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
+        try:
+            self._join(address, transport)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def transport(self) -> str:
+        """The transport of frames: `local`, `shm` or `grpc`."""
+        if self._shared is not None:
+            return "shm"
+        return LOCAL if self._is_local else "grpc"
+
+    def send_reset(self, seed: int | None) -> None:
+        """Reset the world, and send a step for the first observations of the new episodes."""
+        self._world.discard_replies()
+        self._world.reset(seed)
+        self._world.send_bytes(write_step([], self._choose_request()))
+
+    def send(self, actions: Mapping[str, ArrayLike]) -> None:
+        """Send a step; BadAction before anything is sent."""
+        encoded = self._writer.write(actions)
+        self._world.send_bytes(write_step(encoded, self._choose_request()))
+
+    def receive(self) -> Arrays:
+        """Return the observations of the pending step."""
+        reply = self._world.receive_bytes()
+        if self._shared is None or not self._is_shared:
+            return self._read_frames(reply)
+        found = self._read_positions(reply)
+        positions = {
+            name.removesuffix(_SHARED_SUFFIX): found.pop(name) for name in list(found) if name.endswith(_SHARED_SUFFIX)
+        }
+        return found | self._shared.read(positions, self.observations)
+
+    def read_property(self, key: str) -> Any:
+        """Read a property of the server or of this world."""
+        return self._world.read_property(key)
+
+    def close(self) -> None:
+        """Destroy the world and close the connection. Closing twice does nothing."""
+        self._world.close()
+
+    def _choose_request(self) -> bytes:
+        self._is_shared = self._shared is not None and self._shared.acquire_next()
+        return self._request_positions if self._is_shared else self._request_frames
+
+    def _join(self, address: str, transport: Transport) -> None:
+        if transport == "shm":
+            self._join_with_shared_memory()
+        elif transport == "auto" and address != LOCAL and is_on_this_machine(address):
+            try:
+                self._join_with_shared_memory()
+            except NoSharedMemory:
+                self._join_without_shared_memory()
+        else:
+            self._join_without_shared_memory()
+
+    def _join_without_shared_memory(self) -> None:
+        self._shared = None
+        self._use_specs(self._world.join({**self._join_settings, "observations": list(self._names)}))
+
+    def _join_with_shared_memory(self) -> None:
+        """Join with frames in shared memory; NoSharedMemory if joining without would work."""
+        frames = [name for name in self._names if name.endswith(_FRAME_SUFFIXES)]
+        if not frames:
+            raise NoSharedMemory(f"no frames among {', '.join(self._names)}: expected at least one, such as eye.rgb")
+        names = [*self._names, *(f"{name}{_SHARED_SUFFIX}" for name in frames)]
+        try:
+            specs = self._world.join({**self._join_settings, "shm": True, "observations": names})
+        except ServerError as error:
+            self._join_without_shared_memory()  # raises if the cause is another setting
+            self._world.leave()
+            raise NoSharedMemory(f"no shared memory with {self._world.name}: {error}") from error
+        self._use_specs(specs)
+        try:
+            self._shared = SharedFrames(
+                str(self.read_property("shm.name")),
+                int(self.read_property("shm.size_bytes")),
+                int(self.read_property("shm.slots")),
+                str(self.read_property("shm.token")),
+            )
+        except (OSError, ServerError) as error:
+            self._world.leave()
+            raise NoSharedMemory(
+                f"the server's shared memory cannot be opened ({error}): expected a server on this machine, run by the "
+                "same user"
+            ) from error
+
+    def _use_specs(self, specs: rpc.ActionObservationSpecs) -> None:
+        self.actions: dict[str, Spec] = parse_specs(specs.actions.items())
+        offered = parse_specs(specs.observations.items())
+        missing = [name for name in self._names if name not in offered]
+        if missing:
+            raise BadReply(f"the server offers no {missing[0]!r}: expected {', '.join(self._names)}")
+        self.observations = {name: offered[name] for name in self._names}
+        self._writer = StepWriter(self.actions)
+        frames = {spec.uid: spec for spec in self.observations.values()}
+        shared = [offered.get(f"{name}{_SHARED_SUFFIX}", spec) for name, spec in self.observations.items()]
+        positions = {spec.uid: spec for spec in shared}
+        self._request_frames, self._read_frames = write_observation_request(frames), StepReader(frames).read
+        self._request_positions, self._read_positions = write_observation_request(positions), StepReader(positions).read
+
+
+def split_outcome(observations: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return reward, terminated and truncated, as Gymnasium defines them."""
+    is_last = observations["step_type"] == _LAST
+    terminated = is_last & (observations["discount"] == 0.0)
+    return observations["reward"].astype(np.float64), terminated, is_last & ~terminated
