@@ -152,8 +152,8 @@ class Engine:
         self._loader.close()
         self.renderer.close()
 
-    def tick(self, calls: list[Call]) -> None:
-        """Make these calls, then advance, draw and answer all worlds that are ready."""
+    def tick(self, calls: list[Call]) -> bool:
+        """Make these calls; advance, draw and answer the worlds that are ready; return whether there were replies."""
         timer, scene = self.timer, self.directory.scene
         timer.begin()
         for call in calls:
@@ -178,8 +178,7 @@ class Engine:
             self._finish_resets(world)
         if self.is_draining:
             self._fail_waiting()
-        if self.router.deliver():
-            timer.mark("send")
+        return self.router.deliver()
 
     def _ready_worlds(self) -> tuple[list[World], list[World]]:
         """Return the worlds that advance, and those with a waiting reset."""
@@ -222,7 +221,8 @@ class Engine:
         started.put(None)
         try:
             while (calls := self._next_calls()) is not None:
-                self.tick(calls)
+                if self.tick(calls):
+                    self.timer.mark("send")
                 self._reap()
         except BaseException:
             log.error("the engine failed")
