@@ -26,14 +26,14 @@ def test_what_dm_control_gives_comes_out(way: str, server: Served) -> None:
         assert (space.low.tolist(), space.high.tolist(), space.dtype) == ([-1, -1], [1, 1], np.float64)
         seen, _ = env.reset(seed=SEED)
         expected = [one.reset() for one in theirs]
-        chance = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         ended = 0
         for _ in range(STEPS):
             for k, one in enumerate(expected):
                 for name in names:
                     assert np.array_equal(seen[name][k], one.observation[name])
                 assert np.ptp(seen["eye.rgb"][k]) > 0
-            actions = chance.uniform(-1, 1, (LANES, 2))
+            actions = rng.uniform(-1, 1, (LANES, 2))
             seen, reward, terminated, truncated, _ = env.step({"control": actions})
             expected = [one.step(action) for one, action in zip(theirs, actions, strict=True)]
             assert reward.tolist() == [one.reward or 0.0 for one in expected]
