@@ -47,9 +47,9 @@ class Crowd:
         self.episodes += 1
         self.pool.family.reset(self.pool.state, self.lanes, mix(self.pool.state.lane_seed[self.lanes], self.episodes))
 
-    def dress(self) -> None:
+    def write_instances(self) -> None:
         """Bring the scene up to date."""
-        self.pool.family.dress(self.pool.state, self.lanes, self.pool.scene, self.pool.scene_lane[self.lanes])
+        self.pool.family.write_instances(self.pool.state, self.lanes, self.pool.scene, self.pool.scene_lane[self.lanes])
 
 
 @pytest.mark.parametrize("settings", [{}, {"agents": 8, "goals": 8}, {"size": 31}, {"speed": 10.0}])
@@ -79,9 +79,9 @@ def bench_dressing(report: Report) -> None:
 
     def anew() -> None:
         crowd.begin()
-        crowd.dress()
+        crowd.write_instances()
 
-    ratio = report.ratio(anew, crowd.dress)
+    ratio = report.ratio(anew, crowd.write_instances)
     report.row("maze, making and dressing a new maze against one that is there", f"{ratio:.1f} ×")
 
 

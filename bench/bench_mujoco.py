@@ -100,9 +100,9 @@ def bench_judges(report: Report, words: str) -> None:
     family = Dmc({"domain": domain, "task": task}, assets)
     pool = Pool(family, Scene(assets))
     lanes = pool.add(family.lane_seeds(0, FEW))
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for _ in range(3):
-        pool.step(lanes, {"control": chance.uniform(-1, 1, (FEW, 1, *family.actions[0].shape))})
+        pool.step(lanes, {"control": rng.uniform(-1, 1, (FEW, 1, *family.actions[0].shape))})
     judge = family._judge
 
     def lane_by_lane() -> None:

@@ -77,7 +77,7 @@ class LaneTable(NamedTuple):
 
     first_row: I32  # [L]
     row_count: I32  # [L]
-    still_rows: I32  # [L] the first rows that are the same in most lanes, most of the time; see backdrop.py
+    static_rows: I32  # [L] the first rows that are the same in most lanes, most of the time; see backdrop.py
     light_direction: F32  # [L, 3] direction of travel; any length
     light_color: F32  # [L, 3]
     ambient: F32  # [L, 3] ambient light of a surface that faces up

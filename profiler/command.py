@@ -31,7 +31,7 @@ from worldloom.render.devices import explain_missing, list_devices
 from worldloom.server.cli import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from worldloom.server.transports.security import read_token
 from worldloom.worlds.registry import add_family, find_family
-from worldloom.worlds.settings import read_settings
+from worldloom.worlds.settings import parse_assignments
 
 MOST_LANES, MOST_SIDE, MOST_SECONDS = 65_536, 4096, 3600.0
 
@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
             )
     given = {name: getattr(args, name) or value for name, value in DEFAULTS.items()}
     families, places = _find_families(given["family"])
-    settings = {name: read_settings(find_family(name).settings, args.more_words) for name in families}
+    settings = {name: parse_assignments(find_family(name).settings, args.more_words) for name in families}
     renderers = _find_renderers(given["renderer"])
     cases = make_cases(families, given["lanes"], given["size"], given["outputs"], renderers, given["transport"])
     _make_folder(args.out)

@@ -41,7 +41,7 @@ _INSTANCE_DEFAULTS = InstanceTable(
 _LANE_DEFAULTS = LaneTable(
     first_row=np.array([0], np.int32),
     row_count=np.array([0], np.int32),
-    still_rows=np.array([0], np.int32),
+    static_rows=np.array([0], np.int32),
     light_direction=np.array([[-0.4, 0.55, -0.75]], np.float32),
     light_color=np.array([[0.68, 0.66, 0.60]], np.float32),
     ambient=np.array([[0.44, 0.47, 0.52]], np.float32),
@@ -93,16 +93,16 @@ class Scene:
             self._shown_lanes = map_columns(self._lanes, lambda column: column[: self._lane_count])
         return self._shown_lanes
 
-    def add(self, count: int, rows_per_lane: int, still_rows: int = 0) -> I32:
+    def add(self, count: int, rows_per_lane: int, static_rows: int = 0) -> I32:
         """Add `count` lanes with so many empty instance rows each and default light, sky and fog; return their numbers.
 
-        `still_rows` of their first rows are expected to be the same in most lanes, most of the time: the CPU renderer
+        `static_rows` of their first rows are expected to be the same in most lanes, most of the time: the CPU renderer
         draws those once for all.
         """
         if count < 0 or rows_per_lane < 0:
             raise ValueError(f"cannot add {count} lanes of {rows_per_lane} rows: expected both to be 0 or more")
-        if not 0 <= still_rows <= rows_per_lane:
-            raise ValueError(f"still_rows is {still_rows}: expected 0 to {rows_per_lane}, the rows of a lane")
+        if not 0 <= static_rows <= rows_per_lane:
+            raise ValueError(f"static_rows is {static_rows}: expected 0 to {rows_per_lane}, the rows of a lane")
         runs = self._free_runs.get(rows_per_lane, [])
         fresh_lanes, fresh_runs = max(0, count - len(self._free_lanes)), max(0, count - len(runs))
         self._reserve(fresh_lanes, fresh_runs * rows_per_lane)
@@ -114,7 +114,7 @@ class Scene:
         self._rows_in_use += count * rows_per_lane
         self._lanes.first_row[lanes] = first_rows
         self._lanes.row_count[lanes] = rows_per_lane
-        self._lanes.still_rows[lanes] = still_rows
+        self._lanes.static_rows[lanes] = static_rows
         self._in_use[lanes] = True
         return lanes.astype(np.int32)
 

@@ -80,7 +80,7 @@ def folder(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         (tmp_path / code.partition("\n")[0].removeprefix("# ")).write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(registry, "_registry", registry.Registry(registry.installed_offers))
+    monkeypatch.setattr(registry, "_registry", registry.Registry(registry.installed_entry_points))
     yield tmp_path
     for file in tmp_path.glob("*.py"):
         sys.modules.pop(file.stem, None)

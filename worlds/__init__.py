@@ -1,4 +1,4 @@
-"""The room for world families: vectorised simulations that fill scene tables.
+"""World families: vectorised simulations that write the tables of a scene.
 
-It may use `worldloom.render` and `worldloom.kernels`. It knows nothing of servers, clients or the wire.
+It may import `worldloom.render` and `worldloom.kernels`. It knows nothing of servers, clients or messages.
 """

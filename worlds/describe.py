@@ -1,4 +1,7 @@
-"""Everything about a family as plain data, ready for JSON: what `worldloom describe` prints and the documents show."""
+"""Descriptions of families as plain data, ready for JSON, and the functions that format parts of them as text.
+
+A description is derived from the tables of a family. `worldloom describe` prints it, docs/worlds.md is made from it.
+"""
 
 import math
 from collections.abc import Mapping
@@ -8,87 +11,90 @@ from typing import Any, TypeAlias
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Bound, Camera, Family, Spec
-from worldloom.worlds.settings import Setting, plain
+from worldloom.worlds.settings import Setting, format_number
 
-_FEW_CHOICES = 5
-"""That are named where there is little room."""
+_MAX_LISTED_CHOICES = 5
+"""Most choices of a setting that are listed in a table."""
 
 Description: TypeAlias = dict[str, Any]
 
-EVERY_WORLD = (
-    Spec("reward", "float32", (), "What the last step brought; 0 when it began an episode."),
+COMMON_OBSERVATIONS = (
+    Spec("reward", "float32", (), "Reward of the last step; 0 if that began an episode."),
     Spec("discount", "float32", (), "0 if the last step ended the episode by the family's rules, else 1.", 0, 1),
-    Spec("step_type", "uint8", (), "Where in its episode the lane is: 0 first, 1 mid, 2 last.", 0, 2),
+    Spec("step_type", "uint8", (), "Position of the last step in its episode: 0 first, 1 mid, 2 last.", 0, 2),
 )
-"""Observations that every family has; some have a reward of float64."""
+"""Observations that every family has. The reward is of the family's `reward_dtype`: see `common_observations`."""
 
 
-def every_world(family: Family | type[Family]) -> tuple[Spec, ...]:
-    """Those of one family."""
-    reward, *others = EVERY_WORLD
+def common_observations(family: Family | type[Family]) -> tuple[Spec, ...]:
+    """Return the observations that every family has, with the reward of this one's dtype."""
+    reward, *others = COMMON_OBSERVATIONS
     return (replace(reward, dtype=family.reward_dtype), *others)
 
 
-def describe(family: type[Family], given: Mapping[str, object] | None = None) -> Description:
-    """A family with these settings, and the defaults of the others; some of it may depend on them.
+def describe(family: type[Family], settings: Mapping[str, object] | None = None) -> Description:
+    """Return the description of a family with these settings and the defaults of the others.
 
-    Where a setting that must be given is not, what depends on it is left empty.
+    Actions, observations and cameras may depend on the settings. If a required setting is missing, they are empty.
     """
-    given = {} if given is None else given
-    missing = [name for name in family.required if name not in given]
+    settings = {} if settings is None else settings
+    missing = [name for name in family.required_settings if name not in settings]
     if missing:
-        settings = [
-            _setting(setting) | {"value": given.get(setting.name, setting.default)} for setting in family.settings
+        table = [
+            _describe_setting(setting) | {"value": settings.get(setting.name, setting.default)}
+            for setting in family.settings
         ]
         empty: Description = {name: [] for name in ("actions", "observations", "cameras", "labels")}
-        known = {"family": family.name, "text": family.text, "missing": missing, "settings": settings}
-        every = [_spec(spec) | {"hidden": False} for spec in every_world(family)]
-        return known | {"agents": family.agents, "max_steps": None, "every_world": every} | empty
-    made = family(given, AssetLibrary())
+        known = {"family": family.name, "text": family.text, "missing": missing, "settings": table}
+        common = [_describe_spec(spec) | {"hidden": False} for spec in common_observations(family)]
+        return known | {"agents": family.agents, "max_steps": None, "every_world": common} | empty
+    built = family(settings, AssetLibrary())
     return {
         "family": family.name,
         "text": family.text,
         "missing": [],
-        "settings": [_setting(setting) | {"value": made.given[setting.name]} for setting in family.settings],
-        "agents": made.agents,
-        "max_steps": made.max_steps,
-        "actions": [_spec(spec) for spec in made.actions],
-        "observations": [_spec(spec) | {"hidden": spec.hidden} for spec in made.observations],
-        "every_world": [_spec(spec) | {"hidden": False} for spec in every_world(made)],
-        "cameras": [_camera(camera) for camera in made.cameras],
-        "labels": [{"label": number, "text": text} for number, text in enumerate(made.labels)],
+        "settings": [
+            _describe_setting(setting) | {"value": built.setting_values[setting.name]} for setting in family.settings
+        ],
+        "agents": built.agents,
+        "max_steps": built.max_steps,
+        "actions": [_describe_spec(spec) for spec in built.actions],
+        "observations": [_describe_spec(spec) | {"hidden": spec.hidden} for spec in built.observations],
+        "every_world": [_describe_spec(spec) | {"hidden": False} for spec in common_observations(built)],
+        "cameras": [_describe_camera(camera) for camera in built.cameras],
+        "labels": [{"label": number, "text": text} for number, text in enumerate(built.labels)],
     }
 
 
-def range_in_words(entry: Mapping[str, Any]) -> str:
-    """What a setting, an action or an observation may be, in short."""
+def format_range(entry: Mapping[str, Any]) -> str:
+    """Return the range of a setting, an action or an observation as short text."""
     choices = entry.get("choices")
     if choices:
-        return " or ".join(choices) if len(choices) <= _FEW_CHOICES else f"one of {len(choices)}"
+        return " or ".join(choices) if len(choices) <= _MAX_LISTED_CHOICES else f"one of {len(choices)}"
     low, high = entry["minimum"], entry["maximum"]
     if isinstance(low, list) or isinstance(high, list):
         return "a range for each"
     if low is not None and high is not None:
-        return f"{plain(low)} to {plain(high)}"
+        return f"{format_number(low)} to {format_number(high)}"
     if low is not None:
-        return f"{plain(low)} or more"
-    return "" if high is None else f"{plain(high)} or less"
+        return f"{format_number(low)} or more"
+    return "" if high is None else f"{format_number(high)} or less"
 
 
-def type_in_words(entry: Mapping[str, Any]) -> str:
-    """A dtype and a shape, in short."""
+def format_type(entry: Mapping[str, Any]) -> str:
+    """Return a dtype and a shape as short text."""
     return f"{entry['dtype']} [{', '.join(str(side) for side in entry['shape'])}]"
 
 
-def value_in_words(value: object) -> str:
-    """A setting's value as it is written on a command line."""
+def format_value(value: object) -> str:
+    """Return a setting's value as it is written on a command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _setting(setting: Setting) -> Description:
+def _describe_setting(setting: Setting) -> Description:
     return {
         "name": setting.name,
-        "type": setting.kind,
+        "type": setting.type_name,
         "default": setting.default,
         "minimum": setting.minimum,
         "maximum": setting.maximum,
@@ -97,23 +103,23 @@ def _setting(setting: Setting) -> Description:
     }
 
 
-def _spec(spec: Spec) -> Description:
+def _describe_spec(spec: Spec) -> Description:
     return {
         "name": spec.name,
         "dtype": spec.dtype,
         "shape": list(spec.shape),
-        "minimum": _bound(spec.minimum),
-        "maximum": _bound(spec.maximum),
+        "minimum": _json_bound(spec.minimum),
+        "maximum": _json_bound(spec.maximum),
         "text": spec.text,
     }
 
 
-def _bound(bound: Bound) -> float | list[float | None] | None:
-    """A bound for JSON, which has no infinite numbers."""
+def _json_bound(bound: Bound) -> float | list[float | None] | None:
+    """Return a bound for JSON: None stands for infinite numbers, which JSON lacks."""
     return [one if math.isfinite(one) else None for one in bound] if isinstance(bound, tuple) else bound
 
 
-def _camera(camera: Camera) -> Description:
+def _describe_camera(camera: Camera) -> Description:
     return {
         "name": camera.name,
         "text": camera.text,

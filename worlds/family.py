@@ -1,8 +1,11 @@
-"""What a world family is: the rules of a vectorised simulation, and how its worlds look.
+"""The base class of world families, and the types that its methods exchange with a pool.
 
-A family object holds rules and no state. All state is in arrays with a row for each lane (`State`), which a pool
-makes, grows and hands in; `lanes` says which rows a call is about. Nothing here knows of episodes, seeds of worlds,
-time limits or the wire: the pool (`worlds/pool.py`) sees to those.
+A family is the rules of a vectorised simulation and the scene that shows it. A family object holds no state of lanes:
+that is in arrays with a row for each lane (`State`), which a pool allocates, grows and passes in. The argument `lanes`
+of a method lists the rows that a call is about; a method reads and writes no others.
+
+Episodes, the seeds of worlds, time limits and messages are not a family's concern: the pool (`worlds/pool.py`) and the
+server deal with them.
 """
 
 from abc import ABC, abstractmethod
@@ -17,15 +20,15 @@ from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.random import lane_seeds
-from worldloom.worlds.settings import Setting, SettingError, Value, take_settings
+from worldloom.worlds.settings import Setting, SettingError, Value, parse_settings
 
 Bound: TypeAlias = float | tuple[float, ...] | None
-"""One for all elements, or one for each in order, where an infinite one limits nothing."""
+"""Limit of a value: one number for all elements, or a tuple with one for each; an infinite number is no limit."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An action or an observation of one agent in one lane."""
+    """Name, type and range of an action or an observation, for one agent in one lane."""
 
     name: str
     dtype: str
@@ -34,38 +37,38 @@ class Spec:
     minimum: Bound = None
     maximum: Bound = None
     hidden: bool = False
-    """Not to be seen in the pictures: for judging a learner, not for feeding it."""
+    """True if the frames do not show it: use it to evaluate a learner, not as its input."""
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A place that pictures are taken from."""
+    """Name and description of a camera."""
 
     name: str
     text: str
 
 
-class Placement(NamedTuple):
-    """Where the cameras of some lanes stand: the camera columns of a view table."""
+class CameraPlacement(NamedTuple):
+    """Pose and projection of a camera in n lanes: the camera columns of a view table."""
 
-    pose: F32  # [n, 3, 4], or [3, 4] for all of them
+    pose: F32  # [n, 3, 4], or [3, 4] where all lanes have the same
     half_height: F32 | float  # see worldloom.kernels.tables.ViewTable
     orthographic: bool
     near: float
     far: float
 
 
-class Outcome(NamedTuple):
-    """What a step brought."""
+class StepResult(NamedTuple):
+    """Rewards and terminations of one step of n lanes."""
 
     reward: F32 | F64  # [n, agents], of the family's reward_dtype
-    ended: NDArray[np.bool_]  # [n] the episode is over by its own rules
+    terminated: NDArray[np.bool_]  # [n] the episode is over by the rules of the family
 
 
 class State:
-    """A family's arrays, a row for each lane; `state.name` is the array of the field of that name.
+    """The arrays of a family's lanes, with a row for each lane; `state.height` is the array of the field `height`.
 
-    `state.lane_seed` is there always: the lane's own seed, the same in all its episodes.
+    The field `lane_seed` exists in every family: the seed of the lane, which is the same in all its episodes.
     """
 
     def __init__(self, fields: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
@@ -74,15 +77,15 @@ class State:
             setattr(self, name, np.zeros((0, *shape), dtype))
 
     def grow(self, capacity: int) -> None:
-        """Room for that many lanes; what is there stays."""
+        """Replace the arrays by larger ones with `capacity` rows; existing rows keep their values."""
         for name in self.fields:
             array = getattr(self, name)
             grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
             grown[: len(array)] = array
             setattr(self, name, grown)
 
-    def begin(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
-        """Lanes that are taken: nothing is left of whoever had them before."""
+    def clear(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
+        """Set all fields of these lanes to 0 and store their seeds: a reused row keeps nothing of its previous lane."""
         for name in self.fields:
             getattr(self, name)[lanes] = 0
         self.lane_seed[lanes] = seeds
@@ -92,65 +95,65 @@ class State:
 
 
 class Family(ABC):
-    """The rules and looks of one kind of world, for one choice of its settings."""
+    """Rules and scene of one kind of world, for one choice of its settings."""
 
     name: ClassVar[str]
+    """Name that users ask for: lower case letters, digits, `_` and `-`."""
     text: ClassVar[str]
+    """Description in one sentence."""
     settings: ClassVar[tuple[Setting, ...]]
-    required: ClassVar[tuple[str, ...]] = ()
-    """Settings that have no default to speak of, and must be given."""
+    required_settings: ClassVar[tuple[str, ...]] = ()
+    """Names of settings whose default cannot be used: users must pass a value."""
     labels: tuple[str, ...]
-    """What segmentation shows: `labels[k]` is what k stands for. Label 0 is the sky's."""
+    """Meaning of each number in a segmentation frame: `labels[k]` describes label k. Label 0 is the sky."""
 
     reward_dtype: ClassVar[str] = "float32"
-    """float64 where rewards must not be rounded."""
+    """float32, or float64 where rewards must not be rounded."""
 
     agents: int = 1
     rows_per_lane: int
-    """Instance rows that a lane needs at most."""
-    still_rows: int = 0
-    """How many of the first look the same in every lane, at most times: they are drawn once for all. Where they do not,
-    that costs time, and nothing else."""
+    """Number of instance rows reserved for each lane: the most that a lane ever needs."""
+    static_rows: int = 0
+    """Number of rows, from the first, that look the same in most lanes and at most times: they are drawn once and
+    reused. A number that is too high costs time; the frames stay right."""
     max_steps: int
-    """Steps after which an episode is interrupted."""
+    """Number of steps after which an episode is interrupted."""
     actions: tuple[Spec, ...]
     observations: tuple[Spec, ...]
     cameras: tuple[Camera, ...]
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        self.given: dict[str, Value] = take_settings(self.settings, given)
-        missing = [setting for setting in self.settings if setting.name in self.required and setting.name not in given]
-        if missing:
-            raise SettingError(
-                f"setting {missing[0].name!r} is missing: expected {missing[0].expected}. {missing[0].text}"
-            )
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        self.setting_values: dict[str, Value] = parse_settings(self.settings, settings)
+        for setting in self.settings:
+            if setting.name in self.required_settings and setting.name not in settings:
+                raise SettingError(f"setting {setting.name!r} is missing: expected {setting.expected}. {setting.text}")
         self.assets = assets
 
     @staticmethod
     def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
-        """The seeds of a world's lanes: by lot, unless a family has a rule of its own."""
+        """Return the seeds of a world's lanes; override it where lane seeds must follow another rule."""
         return lane_seeds(world_seed, lanes)
 
     @abstractmethod
-    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The state of a lane: name -> (dtype, shape)."""
+    def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return the fields of the state, name -> (dtype, shape), for one lane."""
 
     @abstractmethod
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
-        """Begin an episode in each lane. All chance in it must come from the lane's seed."""
+        """Begin an episode in each lane. Everything random in the episode must be derived from `seeds` [n]."""
 
     @abstractmethod
-    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
-        """Advance the lanes by one step. `actions[name]` is [n, agents, *shape], inside the spec's range."""
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
+        """Advance the lanes by one step. `actions[name]` is [n, agents, *shape], within the range of its spec."""
 
     @abstractmethod
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
-        """An observation of one agent, [n, *shape]."""
+        """Return an observation of one agent, [n, *shape]."""
 
     @abstractmethod
-    def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
-        """Where a camera stands."""
+    def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
+        """Return the pose and projection of one agent's camera in these lanes."""
 
     @abstractmethod
-    def dress(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Write the instance rows (`scene.rows(scene_lanes)`) and the lights of lanes that are about to be drawn."""
+    def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+        """Write the instance rows (`scene.rows(scene_lanes)`) and the light of lanes that are about to be drawn."""

@@ -1,7 +1,11 @@
-"""A pool: all lanes of one family with the same settings, and the course of their episodes.
+"""Pools: all lanes of one family with the same settings, simulated together, and the bookkeeping of their episodes.
 
-A lane is a row of the family's state. Freed lanes are used again, tables grow by doubling, and neither touches the
-lanes in use. What chance brings to a lane depends on its own seed and episode, never on its place in the pool.
+A lane is a row of the family's state. Freed lanes are reused and arrays grow by doubling; neither touches lanes in use.
+What is random in a lane depends on its own seed and episode, never on its row or on other lanes.
+
+A pool is used by one thread: the engine's. Its bookkeeping is done by small kernels, at the end of this module. NumPy
+could do the same, but takes a microsecond or more for each of some thirty operations, and that would be most of what a
+step of a few lanes costs.
 """
 
 from collections.abc import Mapping
@@ -11,33 +15,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from worldloom.kernels.compiling import announce_compiling
+from worldloom.kernels.compiling import announce_compiling, kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
-from worldloom.worlds import episodes
 from worldloom.worlds.family import Family, State
+from worldloom.worlds.random import scalar_mix
 
-RUNNING, TERMINATED, INTERRUPTED = episodes.RUNNING, episodes.TERMINATED, episodes.INTERRUPTED
-"""What `status` says of a lane's episode; the numbers are those of dm_env_rpc's EnvironmentStateType."""
-FIRST, MID, LAST = episodes.FIRST, episodes.MID, episodes.LAST
-"""What `step_type` says of a lane's last step."""
+RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
+"""Values of `Pool.status`, the state of a lane's episode; the numbers are dm_env_rpc's EnvironmentStateType."""
+FIRST, MID, LAST = 0, 1, 2
+"""Values of `Pool.step_type`, the position of a lane's last step in its episode."""
 
 _COLUMNS = (
     *("scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"),
     *("_in_use", "_mark", "_free"),
 )
-"""Arrays with a row for each lane."""
+"""Names of the arrays with a row for each lane."""
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
 class Pool:
-    """Lanes of one family. Every array has a row for each lane; rows of lanes that are not in use mean nothing."""
+    """Lanes of one family. Every array has a row for each lane; rows of lanes that are not in use have no meaning."""
 
     def __init__(self, family: Family, scene: Scene) -> None:
         self.family = family
         self.scene = scene
-        self.state = State(family.fields())
+        self.state = State(family.state_fields())
         self._called: set[str] = set()
         self.scene_lane: I32 = np.zeros(0, np.int32)
         self.status: U8 = np.zeros(0, np.uint8)
@@ -47,18 +51,18 @@ class Pool:
         self.reward: F32 | F64 = np.zeros((0, family.agents), family.reward_dtype)
         self.discount: F32 = np.zeros(0, np.float32)
         self._in_use: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._mark: I64 = np.zeros(0, np.int64)  # to find lanes named twice, without sorting them
-        self._free: I64 = np.zeros(0, np.int64)  # a stack of freed lanes, as long as there is room for lanes
+        self._mark: I64 = np.zeros(0, np.int64)  # scratch of find_invalid_lane
+        self._free: I64 = np.zeros(0, np.int64)  # a stack of freed lanes, as long as the other arrays
         self._free_count = 0
         self._used = 0
 
     @property
     def capacity(self) -> int:
-        """Lanes there is room for."""
+        """Number of lanes that the arrays have rows for."""
         return len(self.status)
 
     def add(self, seeds: NDArray[np.uint64]) -> I64:
-        """Take a lane for each seed. Their first step begins their first episode."""
+        """Add a lane for each seed and return their numbers. The first step of a lane begins its first episode."""
         count = len(seeds)
         reused = min(count, self._free_count)
         fresh = count - reused
@@ -70,8 +74,8 @@ class Pool:
         self._free_count -= reused
         self._used += fresh
         self._in_use[lanes] = True
-        self.state.begin(lanes, seeds)
-        self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane, self.family.still_rows)
+        self.state.clear(lanes, seeds)
+        self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane, self.family.static_rows)
         self.status[lanes] = INTERRUPTED
         self.step_type[lanes] = LAST
         self.episode[lanes] = -1
@@ -81,7 +85,7 @@ class Pool:
         return lanes
 
     def free(self, lanes: I64) -> None:
-        """Give lanes back. Lanes that are not in use, or named twice, are refused before anything is freed."""
+        """Free lanes. Raise ValueError, and free none, if one is not in use or is listed twice."""
         lanes = self._checked(lanes)
         self.scene.free(self.scene_lane[lanes])
         self._in_use[lanes] = False
@@ -89,13 +93,13 @@ class Pool:
         self._free_count += len(lanes)
 
     def step(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
-        """One step of each lane: those whose episode is running advance, the others begin one and ignore their action.
+        """Step each lane once: advance it if its episode is running, else begin an episode and ignore its action.
 
-        `actions[name]` is [n, agents, *shape]. Reward, discount, step_type and status are there afterwards.
+        `actions[name]` is [n, agents, *shape]. The results are in `reward`, `discount`, `step_type` and `status`.
         """
         lanes = self._checked(lanes)
-        with self._first("count"):
-            running = episodes.count_running(lanes, self.status)
+        with self._compiling_announced("count"):
+            running = count_running(lanes, self.status)
         if running == len(lanes):
             if running:
                 self._advance(lanes, actions)
@@ -104,8 +108,8 @@ class Pool:
         else:
             is_running = self.status[lanes] == RUNNING
             self._begin(lanes[~is_running])
-            places = np.flatnonzero(is_running)
-            self._advance(lanes[places], {name: action[places] for name, action in actions.items()})
+            indices = np.flatnonzero(is_running)
+            self._advance(lanes[indices], {name: action[indices] for name, action in actions.items()})
 
     def interrupt(self, lanes: I64) -> None:
         """End the episodes of these lanes; their next step begins another."""
@@ -114,11 +118,11 @@ class Pool:
     def reseed(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """End the episodes of these lanes and start over with other seeds, as if the lanes were new."""
         self.interrupt(lanes)
-        self.state.begin(lanes, seeds)
+        self.state.clear(lanes, seeds)
         self.episode[lanes] = -1
 
     def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
-        """A family's observation [n, *shape]."""
+        """Return one of the family's observations for these lanes, [n, *shape]."""
         return self.family.observe(self.state, lanes, name, agent)
 
     def views(
@@ -132,21 +136,21 @@ class Pool:
         outputs: int = 1,
         samples: int = 1,
     ) -> ViewTable:
-        """Views of these lanes through a camera, and their instance rows brought up to date."""
-        lanes = _fitted(lanes, _I64, lanes.shape)
+        """Update the instance rows of these lanes and return their views through a camera."""
+        lanes = _as_kernel_array(lanes, _I64, lanes.shape)
         scene_lanes = self.scene_lane[lanes]
         if not len(lanes):
             return make_views(scene_lanes, width=width, height=height, outputs=outputs, samples=samples)
-        with self._first("show"):
-            self.family.dress(self.state, lanes, self.scene, scene_lanes)
-            place = self.family.look(self.state, lanes, camera, agent)
+        with self._compiling_announced("views"):
+            self.family.write_instances(self.state, lanes, self.scene, scene_lanes)
+            placement = self.family.place_camera(self.state, lanes, camera, agent)
         return fill_views(
             scene_lanes,
-            place.pose,
-            place.orthographic,
-            place.half_height,
-            place.near,
-            place.far,
+            placement.pose,
+            placement.orthographic,
+            placement.half_height,
+            placement.near,
+            placement.far,
             width,
             height,
             outputs,
@@ -154,38 +158,38 @@ class Pool:
         )
 
     def _checked(self, lanes: I64) -> I64:
-        """The lanes, as kernels want them; ValueError unless every one is in use and named once."""
-        lanes = _fitted(lanes, _I64, lanes.shape)
-        with self._first("check"):
-            place = episodes.first_wrong(lanes, self._in_use, self._mark)
-        if place >= 0:
-            lane = lanes[place]
+        """Return the lanes as kernels need them; raise ValueError unless each is in use and listed once."""
+        lanes = _as_kernel_array(lanes, _I64, lanes.shape)
+        with self._compiling_announced("check"):
+            index = find_invalid_lane(lanes, self._in_use, self._mark)
+        if index >= 0:
+            lane = lanes[index]
             if not 0 <= lane < self.capacity or not self._in_use[lane]:
                 raise ValueError(f"lane {lane} of {self.family.name}: expected a lane that is in use")
-            raise ValueError(f"lane {lane} of {self.family.name} is named twice: expected it once")
+            raise ValueError(f"lane {lane} of {self.family.name} is listed twice: expected it once")
         return lanes
 
-    def _first(self, what: str) -> AbstractContextManager[None]:
-        """Around a call of the family or a kernel: the first may have to compile, and whoever waits is told."""
-        if what in self._called:
+    def _compiling_announced(self, call: str) -> AbstractContextManager[None]:
+        """Return a context that announces compilation, for the first call of each kind: only that one may compile."""
+        if call in self._called:
             return nullcontext()
-        self._called.add(what)
+        self._called.add(call)
         return announce_compiling()
 
     def _begin(self, lanes: I64) -> None:
         seeds = np.empty(len(lanes), np.uint64)
-        with self._first("reset"):
-            episodes.next_seeds(lanes, self.state.lane_seed, self.episode, seeds)
+        with self._compiling_announced("reset"):
+            next_episode_seeds(lanes, self.state.lane_seed, self.episode, seeds)
             self.family.reset(self.state, lanes, seeds)
-            episodes.note_first(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
+            record_first_step(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
 
     def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
-        with self._first("step"):
-            reward, ended = self.family.step(self.state, lanes, actions)
-            episodes.note_step(
+        with self._compiling_announced("step"):
+            reward, terminated = self.family.step(self.state, lanes, actions)
+            record_step(
                 lanes,
-                _fitted(reward, self.reward.dtype, (len(lanes), self.family.agents)),
-                _fitted(ended, _BOOL, (len(lanes),)),
+                _as_kernel_array(reward, self.reward.dtype, (len(lanes), self.family.agents)),
+                _as_kernel_array(terminated, _BOOL, (len(lanes),)),
                 self.family.max_steps,
                 self.steps,
                 self.reward,
@@ -203,10 +207,90 @@ class Pool:
             setattr(self, name, grown)
 
 
-def _fitted(given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """An array as kernels were compiled for, of this type and shape: the given one, unless a copy has to be made."""
+def _as_kernel_array(given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """Return a C-contiguous array of this dtype and shape, as kernels are compiled for; copy only if necessary."""
     if type(given) is np.ndarray and given.dtype == dtype and given.shape == shape and given.flags.carray:
         return given
     fitted = np.empty(shape, dtype)
     fitted[...] = given
     return fitted
+
+
+# The kernels: `lanes` [n] are the rows of the other arrays that a call is about.
+
+
+@kernel_holding_gil
+def find_invalid_lane(lanes: I64, in_use: NDArray[np.bool_], mark: I64) -> int:
+    """Return the index in `lanes` of the first that is not in use, else of the first that is listed again, else -1.
+
+    `mark` is scratch with an element for each lane; it finds lanes listed twice without sorting.
+    """
+    for k in range(lanes.size):
+        if lanes[k] < 0 or lanes[k] >= in_use.size or not in_use[lanes[k]]:
+            return k
+    for k in range(lanes.size):
+        mark[lanes[k]] = k
+    for k in range(lanes.size):
+        if mark[lanes[k]] != k:
+            return k
+    return -1
+
+
+@kernel_holding_gil
+def count_running(lanes: I64, status: U8) -> int:
+    """Count the lanes whose episode is running."""
+    running = 0
+    for k in range(lanes.size):
+        running += status[lanes[k]] == RUNNING
+    return running
+
+
+@kernel_holding_gil
+def next_episode_seeds(lanes: I64, lane_seed: NDArray[np.uint64], episode: I64, seeds: NDArray[np.uint64]) -> None:
+    """Advance each lane to its next episode and write that episode's seed into `seeds` [n]."""
+    for k in range(lanes.size):
+        lane = lanes[k]
+        episode[lane] += 1
+        seeds[k] = scalar_mix(lane_seed[lane], episode[lane])
+
+
+@kernel_holding_gil
+def record_first_step(lanes: I64, steps: I64, reward: F32 | F64, discount: F32, step_type: U8, status: U8) -> None:
+    """Record that an episode has begun in each lane."""
+    for k in range(lanes.size):
+        lane = lanes[k]
+        steps[lane] = 0
+        for agent in range(reward.shape[1]):
+            reward[lane, agent] = 0.0
+        discount[lane] = 1.0
+        step_type[lane] = FIRST
+        status[lane] = RUNNING
+
+
+@kernel_holding_gil
+def record_step(
+    lanes: I64,
+    gained: F32 | F64,
+    terminated: NDArray[np.bool_],
+    max_steps: int,
+    steps: I64,
+    reward: F32 | F64,
+    discount: F32,
+    step_type: U8,
+    status: U8,
+) -> None:
+    """Record the result of a step of each lane: rewards `gained` [n, agents] and `terminated` [n].
+
+    Termination has precedence over the time limit where both come at the same step.
+    """
+    for k in range(lanes.size):
+        lane = lanes[k]
+        steps[lane] += 1
+        for agent in range(reward.shape[1]):
+            reward[lane, agent] = gained[k, agent]
+        discount[lane] = 0.0 if terminated[k] else 1.0
+        if terminated[k]:
+            status[lane] = TERMINATED
+        else:
+            status[lane] = INTERRUPTED if steps[lane] >= max_steps else RUNNING
+        step_type[lane] = MID if status[lane] == RUNNING else LAST

@@ -1,6 +1,11 @@
-"""Chance that depends on a seed and a counter alone: the same number whatever was drawn before, or beside it.
+"""Random numbers as functions of a seed and a counter, for arrays and for use inside kernels.
 
-Chance inside kernels: a seed and a counter make a number, as `worlds/random.py` does for arrays.
+There is no generator with a state: the k-th number of a seed is always the same, whatever was asked for before it and
+in whichever lane, batch or process. So a lane's randomness depends on its own seed alone, and nothing needs to be
+stored to draw a number again.
+
+`mix`, `uniform`, `normal` and `integers` work on arrays, element by element. Those whose names begin with `scalar_` are
+device functions that compute the same numbers, to the bit, for one seed and one counter.
 """
 
 import numpy as np
@@ -12,7 +17,7 @@ U64 = NDArray[np.uint64]
 
 
 def mix(seed: U64, counter: U64 | int) -> U64:
-    """A new seed for each pair, as random as splitmix64 makes it; elementwise. `worlds/random.py` does the same."""
+    """Return a new seed for each pair of seed and counter: element `counter` of the splitmix64 sequence of `seed`."""
     with np.errstate(over="ignore"):
         turns = np.asarray(counter, np.uint64) + np.uint64(1)
         z = np.asarray(seed, np.uint64) + turns * np.uint64(0x9E3779B97F4A7C15)
@@ -22,30 +27,30 @@ def mix(seed: U64, counter: U64 | int) -> U64:
 
 
 def uniform(seed: U64, counter: U64 | int) -> NDArray[np.float64]:
-    """A number in 0..1 (without 1) for each pair."""
+    """Return a number of the interval [0, 1) for each pair of seed and counter."""
     return np.asarray((mix(seed, counter) >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 def normal(seed: U64, counter: U64 | int) -> NDArray[np.float64]:
-    """A number from the normal distribution for each pair, by the method of Box and Muller."""
+    """Return a number from the standard normal distribution for each pair of seed and counter (Box-Muller)."""
     pairs = 2 * np.asarray(counter, np.uint64)
     radius = np.sqrt(-2.0 * np.log1p(-uniform(seed, pairs)))
     return np.asarray(radius * np.cos(2.0 * np.pi * uniform(seed, pairs + np.uint64(1))), np.float64)
 
 
-def integer(seed: U64, counter: U64 | int, below: int) -> NDArray[np.int64]:
-    """An integer in 0..below - 1 for each pair."""
+def integers(seed: U64, counter: U64 | int, below: int) -> NDArray[np.int64]:
+    """Return an integer from 0 to below - 1 for each pair of seed and counter."""
     return np.asarray(uniform(seed, counter) * below, np.int64)
 
 
 def lane_seeds(world_seed: int, lanes: int) -> U64:
-    """The seeds of a world's lanes: a function of the world's seed and the lane's place in that world."""
+    """Return a seed for each lane of a world; it depends on the world's seed and the lane's index in that world."""
     return mix(np.full(lanes, world_seed % 2**64, np.uint64), np.arange(lanes, dtype=np.uint64))
 
 
 @inlined
 def scalar_mix(seed: np.uint64, counter: int) -> np.uint64:
-    """A new seed for each pair (splitmix64)."""
+    """Return a new seed, as `mix` does."""
     z = np.uint64(seed + (np.uint64(counter) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
     z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
@@ -54,11 +59,11 @@ def scalar_mix(seed: np.uint64, counter: int) -> np.uint64:
 
 @inlined
 def scalar_uniform(seed: np.uint64, counter: int) -> float:
-    """A number in 0..1 (without 1)."""
+    """Return a number of the interval [0, 1), as `uniform` does."""
     return np.float64(scalar_mix(seed, counter) >> np.uint64(11)) * 2.0**-53
 
 
 @inlined
 def scalar_integer(seed: np.uint64, counter: int, below: int) -> int:
-    """An integer in 0..below - 1."""
+    """Return an integer from 0 to below - 1, as `integers` does."""
     return np.int64(scalar_uniform(seed, counter) * below)

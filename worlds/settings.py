@@ -1,4 +1,8 @@
-"""Settings of a world: one table of them drives validation, `worldloom describe` and the documents."""
+"""Settings of worlds: tables of `Setting`, and the functions that check values against them.
+
+A table is the only definition of a family's settings: values are checked against it, and `worldloom describe`, the
+properties of a server and docs/worlds.md are derived from it.
+"""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -9,18 +13,19 @@ import numpy as np
 
 Value: TypeAlias = int | float | bool | str
 
-_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+_TYPE_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
 
-_LONGEST_SHOWN = 100
+_MAX_SHOWN = 100
+"""Most characters of a value that an error message repeats."""
 
 
 class SettingError(ValueError):
-    """A setting that cannot be taken; the text says which, what was expected and what came."""
+    """A setting that was rejected; the message gives its name, the value and what was expected."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its type is that of its default."""
+    """Name, default, description and range of a setting. Its type is the type of its default."""
 
     name: str
     default: Value
@@ -30,42 +35,45 @@ class Setting:
     choices: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> str:
-        """Its type, as users write it."""
+    def type_name(self) -> str:
+        """Name of its type: int, float, bool or str."""
         return type(self.default).__name__
 
     @property
     def expected(self) -> str:
-        """What it takes, in words."""
+        """Description of the values that are accepted, for error messages."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        words = _KINDS[type(self.default)]
+        words = _TYPE_WORDS[type(self.default)]
         if self.minimum is not None and self.maximum is not None:
-            return f"{words} from {plain(self.minimum)} to {plain(self.maximum)}"
+            return f"{words} from {format_number(self.minimum)} to {format_number(self.maximum)}"
         if self.minimum is not None:
-            return f"{words} of {plain(self.minimum)} or more"
-        return f"{words} of {plain(self.maximum)} or less" if self.maximum is not None else words
+            return f"{words} of {format_number(self.minimum)} or more"
+        return f"{words} of {format_number(self.maximum)} or less" if self.maximum is not None else words
 
-    def take(self, given: object) -> Value:
-        """The given value in this setting's type: integers from any integer, numbers from any number."""
+    def parse(self, given: object) -> Value:
+        """Return a value in this setting's type; raise SettingError if it does not fit.
+
+        An integer may be of any integer type, a float of any integer or float type; arrays of one element count as it.
+        """
         value: Any = given.item() if isinstance(given, np.generic | np.ndarray) and np.size(given) == 1 else given
-        wanted: Any = type(self.default)
-        if wanted is float and type(value) is int and abs(value) < 2**1023:
+        expected_type: Any = type(self.default)
+        if expected_type is float and type(value) is int and abs(value) < 2**1023:
             value = float(value)
         fits = (
-            type(value) is wanted
+            type(value) is expected_type
             and (not self.choices or value in self.choices)
             and (self.minimum is None or value >= self.minimum)
             and (self.maximum is None or value <= self.maximum)
-            and (wanted is not float or np.isfinite(value))
+            and (expected_type is not float or np.isfinite(value))
         )
         if not fits:
-            raise SettingError(f"setting {self.name!r} is {shortened(given)}: expected {self.expected}")
-        taken: Value = wanted(value)
-        return taken
+            raise SettingError(f"setting {self.name!r} is {abbreviate(given)}: expected {self.expected}")
+        parsed: Value = expected_type(value)
+        return parsed
 
-    def read(self, text: str) -> Value:
-        """The value that a text stands for, as it is written on a command line."""
+    def parse_text(self, text: str) -> Value:
+        """Return the value that a text on a command line stands for; raise SettingError if it does not fit."""
         value: object = text
         try:
             if type(self.default) is bool:
@@ -73,35 +81,35 @@ class Setting:
             elif type(self.default) is not str:
                 value = type(self.default)(text)
         except ValueError:
-            pass  # the text itself is no number, and is refused as such
-        return self.take(value)
+            pass  # no number: `parse` rejects the text, and its message shows it
+        return self.parse(value)
 
 
-def shortened(given: object) -> str:
-    """A value as it is written in an error: whoever sent a megabyte does not get it back."""
+def abbreviate(given: object) -> str:
+    """Return the repr of a value for an error message, cut to 100 characters: a value may be megabytes long."""
     text = repr(given)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def plain(number: float) -> str:
-    """A number as people write it: integers in full."""
+def format_number(number: float) -> str:
+    """Return a number as text: an integer with all its digits, a float with up to six significant ones."""
     return str(number) if isinstance(number, int) else f"{number:g}"
 
 
-def take_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict[str, Value]:
-    """Every setting of the table, with the given value or its default."""
+def parse_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict[str, Value]:
+    """Return the value of every setting of a table, given or default; raise SettingError for one that does not fit."""
     known = {setting.name: setting for setting in table}
     for name in given:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-            came = f"unknown setting {shortened(name)}{hint}"
-            raise SettingError(f"{came}: expected some of {', '.join(known) or 'none'}")
-    return {name: setting.take(given.get(name, setting.default)) for name, setting in known.items()}
+            names = ", ".join(known) or "none"
+            raise SettingError(f"unknown setting {abbreviate(name)}{hint}: expected some of {names}")
+    return {name: setting.parse(given.get(name, setting.default)) for name, setting in known.items()}
 
 
-def read_settings(table: Sequence[Setting], words: Sequence[str]) -> dict[str, Value]:
-    """The settings that words such as `size=9` give; none of the others."""
+def parse_assignments(table: Sequence[Setting], words: Sequence[str]) -> dict[str, Value]:
+    """Return the settings that words such as `size=9` assign, and only these."""
     known = {setting.name: setting for setting in table}
     given: dict[str, object] = {}
     for word in words:
@@ -110,9 +118,9 @@ def read_settings(table: Sequence[Setting], words: Sequence[str]) -> dict[str, V
             raise SettingError(f"setting {word!r}: expected NAME=VALUE, such as {_example(table)}")
         if name in given:
             raise SettingError(f"setting {name!r} is given twice: expected it once")
-        given[name] = known[name].read(text) if name in known else text
-    taken = take_settings(table, given)  # speaks up for names that are not there
-    return {name: taken[name] for name in given}
+        given[name] = known[name].parse_text(text) if name in known else text
+    values = parse_settings(table, given)  # raises for unknown names
+    return {name: values[name] for name in given}
 
 
 def _example(table: Sequence[Setting]) -> str:

@@ -1,6 +1,6 @@
 """Backdrops: frames of the static instances of a lane, drawn once and reused as the background of many views.
 
-The first `still_rows` instance rows of a lane are expected to be the same in most lanes of a family, most of the time.
+The first `static_rows` instance rows of a lane are expected to be the same in most lanes of a family, most of the time.
 Each worker caches their nearness, colour and label for each pixel. A view whose camera, light and still rows are equal
 bit for bit starts from a cached backdrop instead of an empty frame. Its bytes are the same as if everything had been
 drawn: rows are rasterised in order, and the first of two equally near triangles stays.
@@ -70,7 +70,7 @@ def find_backdrop(
     A new one is drawn when the same view misses an entry twice in a row: a camera that moves would waste it.
     """
     lane = views.lane[view]
-    still = np.int64(lanes.still_rows[lane])
+    still = np.int64(lanes.static_rows[lane])
     pixels = padded(views.width[view]) * np.uint64(views.height[view])
     capacity = np.uint64(backdrops.colors.size - SIMD_WIDTH) // np.uint64(CACHE_ENTRIES)
     most = min(lanes.row_count[lane], MAX_ROWS)

@@ -98,7 +98,7 @@ def _clear(
 def _rows_to_draw(lanes: LaneTable, lane: int, found: int, render_pass: int) -> tuple[int, int]:
     """Return the range of instance rows of this pass: the still ones, the others, or all."""
     first, last = lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]
-    still = first + lanes.still_rows[lane]
+    still = first + lanes.static_rows[lane]
     if found == NONE:
         return first, last
     return (first, still) if render_pass == BACKDROP_PASS else (still, last)

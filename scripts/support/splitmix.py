@@ -1,4 +1,4 @@
-"""splitmix64 in plain integers, for the models: what chance in worlds should bring."""
+"""splitmix64 in plain integers, for the models: the random numbers that worlds should get."""
 
 WORD = 2**64
 

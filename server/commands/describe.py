@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterator, Sequence
 
 from worldloom.server.commands.families import add_families, add_family_options, in_columns, terminal_width, wrapped
-from worldloom.worlds.describe import Description, describe, range_in_words, type_in_words, value_in_words
+from worldloom.worlds.describe import Description, describe, format_range, format_type, format_value
 from worldloom.worlds.registry import find_family
-from worldloom.worlds.settings import read_settings
+from worldloom.worlds.settings import parse_assignments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the description."""
     add_families(args.families, args.model_dirs)
     family = find_family(args.name)
-    described = describe(family, read_settings(family.settings, args.more_words))
+    described = describe(family, parse_assignments(family.settings, args.more_words))
     print(json.dumps(described, indent=2) if args.json else "\n".join(_lines(described, terminal_width())))
     return 0
 
@@ -41,7 +41,7 @@ def _lines(of: Description, width: int) -> Iterator[str]:
     yield from _section(f"Observations of {agents}", [_spec(one) for one in of["observations"]], width)
     yield from _section("Observations that every world has", [_spec(one) for one in of["every_world"]], width)
     yield from _section("Cameras", [(one["name"], one["text"]) for one in of["cameras"]], width)
-    pictures = [(one["name"], type_in_words(one), one["text"]) for camera in of["cameras"] for one in camera["outputs"]]
+    pictures = [(one["name"], format_type(one), one["text"]) for camera in of["cameras"] for one in camera["outputs"]]
     yield from _section("Pictures they take", pictures, width)
     labels = [(f"{one['label']:>3}", one["text"]) for one in of["labels"]]
     yield from _section("Labels in segmentation", labels, width)
@@ -54,11 +54,11 @@ def _section(title: str, rows: Sequence[tuple[str, ...]], width: int) -> Iterato
 
 
 def _setting(one: Description) -> tuple[str, ...]:
-    value, default = value_in_words(one["value"]), value_in_words(one["default"])
+    value, default = format_value(one["value"]), format_value(one["default"])
     text = one["text"] if value == default else f"{one['text']} Here: {value}."
-    return one["name"], one["type"], default, range_in_words(one), text
+    return one["name"], one["type"], default, format_range(one), text
 
 
 def _spec(one: Description) -> tuple[str, ...]:
     hidden = " Hidden: not to be seen in the pictures." if one.get("hidden") else ""
-    return one["name"], type_in_words(one), range_in_words(one), one["text"] + hidden
+    return one["name"], format_type(one), format_range(one), one["text"] + hidden

@@ -214,7 +214,7 @@ def _set_light(world: World, column: str, value: np.ndarray) -> None:
 def _cameras(agent: Agent) -> Iterator[Property]:
     world = agent.world
     for camera in world.pool.family.cameras:
-        place = world.pool.family.look(world.pool.state, world.lanes[:1], camera.name, agent.index)
+        place = world.pool.family.place_camera(world.pool.state, world.lanes[:1], camera.name, agent.index)
         own = float(np.ravel(place.half_height)[0])
         if place.orthographic:
             yield Property(

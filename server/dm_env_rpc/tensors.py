@@ -15,7 +15,7 @@ from worldloom.protos.errors import InvalidArgument
 from worldloom.protos.wire import field_header
 from worldloom.server.dm_env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds, element_bounds
 from worldloom.worlds.family import Bound, Spec
-from worldloom.worlds.settings import plain
+from worldloom.worlds.settings import format_number
 
 MAX_SETTINGS = 256
 MAX_SETTING_ELEMENTS = 4096
@@ -169,7 +169,7 @@ class TensorReader:
         index = [int(place) for place in np.unravel_index(first, shape)] if len(inside) > 1 else []
         where = f" at {index[-len(self.shape) :]}" if index else ""
         if self._each:
-            expected = f"a finite number from {plain(self._least[first])} to {plain(self._most[first])}"
+            expected = f"a finite number from {format_number(self._least[first])} to {format_number(self._most[first])}"
         else:
             expected = self.range_in_words
         raise InvalidArgument(f"{self.what} is {came[first % len(came)]}{where}: expected {expected}")
@@ -182,10 +182,10 @@ class TensorReader:
         if self._np_dtype.kind != "f":
             low, high = self._least, self._most
         if low is not None and high is not None:
-            return f"{words} from {plain(low)} to {plain(high)}"
+            return f"{words} from {format_number(low)} to {format_number(high)}"
         if low is not None:
-            return f"{words} of {plain(low)} or more"
-        return f"{words} of {plain(high)} or less" if high is not None else words
+            return f"{words} of {format_number(low)} or more"
+        return f"{words} of {format_number(high)} or less" if high is not None else words
 
 
 class ActionReader(TensorReader):

@@ -18,7 +18,7 @@ from worldloom.server.engine.world import Agent, World
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra
-from worldloom.worlds.settings import Setting, SettingError, Value, take_settings
+from worldloom.worlds.settings import Setting, SettingError, Value, parse_settings
 
 WORLD_SETTINGS = (
     Setting("family", "", "Family of the world; `worldloom worlds` lists them. Required."),
@@ -296,14 +296,14 @@ class WorldDirectory:
 
 
 def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:
-    return kind, tuple(sorted(take_settings(kind.settings, own).items()))
+    return kind, tuple(sorted(parse_settings(kind.settings, own).items()))
 
 
 def _split(given: Mapping[str, object]) -> tuple[dict[str, Value], dict[str, object]]:
     """Return the parsed settings that all families share, and the family's own as given."""
     kind = _find_family(given)
     try:
-        taken = take_settings((*WORLD_SETTINGS, *kind.settings), given)
+        taken = parse_settings((*WORLD_SETTINGS, *kind.settings), given)
     except SettingError as error:
         raise InvalidArgument(str(error)) from error
     common = {setting.name for setting in WORLD_SETTINGS}

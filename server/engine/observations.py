@@ -24,10 +24,10 @@ from worldloom.protos.errors import InvalidArgument, ResourceExhausted
 from worldloom.render.arena import PROCESS_MEMORY, address_of_bytes
 from worldloom.render.views import DEFAULT_SIZE
 from worldloom.server.config import Limits
-from worldloom.worlds.describe import EVERY_WORLD, every_world
+from worldloom.worlds.describe import COMMON_OBSERVATIONS, common_observations
 from worldloom.worlds.family import Bound, Family, Spec
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.settings import Setting, SettingError, take_settings
+from worldloom.worlds.settings import Setting, SettingError, parse_settings
 
 _MAX_SIDE_PIXELS = 16_384
 GRPC_RECEIVE_BYTES = 4 << 20
@@ -52,7 +52,7 @@ SHARED = "@shm"
 """Suffix of observations that give the location of a frame in shared memory."""
 DTYPES_AS_IN_MEMORY = frozenset({"float32", "float64", "int8", "uint8", "bool"})
 """Dtypes whose values are the same bytes in a message as in memory; the others become integers of VARINT_BYTES."""
-_EVERY_WORLD = {spec.name for spec in EVERY_WORLD}
+_EVERY_WORLD = {spec.name for spec in COMMON_OBSERVATIONS}
 
 _MAX_KEPT_REQUESTS = 64
 """Requests that are remembered for an agent. With more different ones it is served slower."""
@@ -86,7 +86,7 @@ def parse_join_settings(given: Mapping[str, object], limits: Limits) -> JoinSett
     """Check the settings of JoinWorld."""
     table = {name: value for name, value in given.items() if name != OBSERVATIONS}
     try:
-        parsed = take_settings(JOIN_SETTINGS, table)
+        parsed = parse_settings(JOIN_SETTINGS, table)
     except SettingError as error:
         raise InvalidArgument(str(error).replace("expected some of ", f"expected some of {OBSERVATIONS}, ")) from error
     width, height, samples = (int(parsed[name]) for name in ("width", "height", "samples"))
@@ -355,7 +355,7 @@ class ReplyLayoutCache:
 def _all_observations(family: Family, lanes: int | None, join: JoinSettings) -> list[ObservationSpec]:
     """Return all observations of a family's worlds, numbered from 1."""
     lead = () if lanes is None else (lanes,)
-    specs = [*every_world(family), *family.observations]
+    specs = [*common_observations(family), *family.observations]
     found = [
         ObservationSpec(uid, spec.name, spec.dtype, (*lead, *spec.shape), spec.minimum, spec.maximum)
         for uid, spec in enumerate(specs, start=1)

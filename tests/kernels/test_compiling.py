@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[2]
 FIRST_FRAME = """
 import numpy as np
 from worldloom.kernels.compiling import announce_compiling
-from worldloom.worlds.props import any_bare
+from worldloom.worlds.instance_template import has_empty_lane
 from worldloom.render.cpu import CPURenderer
 CPURenderer().close()
 with announce_compiling():
-    any_bare(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32))
+    has_empty_lane(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32))
 """
 
 

@@ -94,7 +94,7 @@ def test_gl_tells_its_stages_apart(tmp_path: Path) -> None:
 def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "from worldloom.worlds.catch.family import Catch\n\nclass Mine(Catch):\n    name = 'mine'\n"
     (tmp_path / "my_profiled.py").write_text(code)
-    monkeypatch.setattr(registry, "_registry", registry.Registry(registry.installed_offers))
+    monkeypatch.setattr(registry, "_registry", registry.Registry(registry.installed_entry_points))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -91,11 +91,11 @@ def draw(renderer: CPURenderer, scene: Scene, views: ViewTable) -> bytes:
 
 def draw_plainly(scene: Scene, views: ViewTable) -> bytes:
     """Draw with a new renderer and without still rows."""
-    before = scene.lanes.still_rows.copy()
-    scene.lanes.still_rows[:] = 0
+    before = scene.lanes.static_rows.copy()
+    scene.lanes.static_rows[:] = 0
     with CPURenderer(threads=1) as fresh:
         drawn = draw(fresh, scene, views)
-    scene.lanes.still_rows[:] = before
+    scene.lanes.static_rows[:] = before
     return drawn
 
 
@@ -169,7 +169,7 @@ CHANGES = {
     },
     "lane's light_direction": set_to("lanes", "light_direction", (0.3, 0.2, -1.0)),
     "lane's fog_range": set_to("lanes", "fog_range", (3.0, 9.0)),
-    "lane's still_rows": set_to("lanes", "still_rows", STILL - 1),
+    "lane's static_rows": set_to("lanes", "static_rows", STILL - 1),
     **{
         f"row's {column}": set_to("rows", column, value)
         for column, value in {
@@ -223,7 +223,7 @@ def test_a_backdrop_serves_only_what_is_the_same_in_everything(alone: CPURendere
     expected = draw_plainly(scene, views)
     for _ in range(TIMES_TO_KEEP):
         assert draw(alone, scene, views) == expected
-    if row == 0 and what != "lane's still_rows":
+    if row == 0 and what != "lane's static_rows":
         assert expected != before, "the change is to be seen, or it tests nothing"
 
 
@@ -281,11 +281,11 @@ def test_nothing_is_kept_of_what_does_not_stand_still(alone: CPURenderer) -> Non
     assert kept(alone) == 0
 
 
-@pytest.mark.parametrize("still_rows", [-1, 3])
-def test_more_still_rows_than_rows_are_refused(still_rows: int) -> None:
+@pytest.mark.parametrize("static_rows", [-1, 3])
+def test_more_static_rows_than_rows_are_refused(static_rows: int) -> None:
     scene = Scene(AssetLibrary(texture_size=32))
-    with pytest.raises(ValueError, match=f"still_rows is {still_rows}: expected 0 to 2"):
-        scene.add(1, 2, still_rows)
+    with pytest.raises(ValueError, match=f"static_rows is {static_rows}: expected 0 to 2"):
+        scene.add(1, 2, static_rows)
 
 
 @given(data=st.data())

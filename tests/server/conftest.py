@@ -23,7 +23,7 @@ def harness(cpu: CPURenderer) -> EngineHarness:
 @pytest.fixture(scope="module")
 def fresh_registry() -> Iterator[registry.Registry]:
     """The families of this process, for the tests of this file alone."""
-    fresh = registry.Registry(registry.installed_offers)
+    fresh = registry.Registry(registry.installed_entry_points)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_registry", fresh)
         yield fresh

@@ -41,7 +41,7 @@ def test_thousands_of_lanes_are_those_of_a_pool(server: ServerProcess, cpu: CPUR
     settings, shapes = CASES[family]
     direct = ReferenceWorld(cpu, family, SEED, LANES, **settings)
     models = {lane: CatchModel(int(seed), 4, 5, 1000) for lane, seed in enumerate(lane_seeds(SEED, LANES))}
-    chance = np.random.default_rng(2)
+    rng = np.random.default_rng(2)
     before = np.full(LANES, LAST)
     episodes = np.zeros(LANES, int)
     with StreamClient(server.address) as wire:
@@ -50,7 +50,7 @@ def test_thousands_of_lanes_are_those_of_a_pool(server: ServerProcess, cpu: CPUR
         names = sorted(spec.name for spec in wire.specs.observations.values())
         plain = [name for name in names if "." not in name]
         for step in range(14):
-            actions = {name: chance.integers(-1, 2, (LANES, *shape)) for name, shape in shapes.items()}
+            actions = {name: rng.integers(-1, 2, (LANES, *shape)) for name, shape in shapes.items()}
             see = names if step in (0, 13) else plain
             seen = wire.step(*see, **actions).observations
             direct.step(**{name: values[:, None] for name, values in actions.items()})

@@ -1,10 +1,10 @@
 """Cartpole in plain Python, one world at a time: a model that the family is compared with.
 
-The motion is derived anew. With q = (x, angle) the kinetic energy is q' M(angle) q' / 2, where M holds the masses as
-seen by the cart, by the pole's turning, and by both. Lagrange's equations then say M q'' = f, a 2 x 2 linear system
-that is built from numbers and solved by Cramer's rule, at every stage of the integrator.
+The equations of motion are derived independently. With q = (x, angle) the kinetic energy is q' M(angle) q' / 2, where
+M holds the masses as seen by the cart, by the pole's rotation, and by both. Lagrange's equations then say M q'' = f, a
+2 x 2 linear system that is built from numbers and solved by Cramer's rule, at every stage of the integrator.
 
-Two integrators: the same fourth-order Runge-Kutta, written over vectors, for long courses; and the midpoint rule,
+Two integrators: the same fourth-order Runge-Kutta, written over vectors, for long runs; and the midpoint rule,
 which needs far smaller steps, to check the equations without it.
 """
 
@@ -15,13 +15,13 @@ from typing import TypeAlias
 from scripts.support.splitmix import mix, uniform
 
 Motion: TypeAlias = tuple[float, float, float, float]
-"""x, angle, and how fast each changes."""
+"""x, angle, and their derivatives."""
 
 CART, POLE, LENGTH, GRAVITY, PUSH = 1.0, 0.1, 1.0, 9.81, 10.0
 
 
 def masses(angle: float) -> tuple[float, float, float]:
-    """M: its corners for the cart and for the angle, and what couples them."""
+    """Return M: its diagonal, for the cart and for the angle, and its off-diagonal element."""
     to_middle = LENGTH / 2
     inertia_at_pivot = POLE * LENGTH**2 / 12 + POLE * to_middle**2
     return CART + POLE, inertia_at_pivot, POLE * to_middle * math.cos(angle)
@@ -35,13 +35,13 @@ def energy(motion: Motion) -> float:
 
 
 def momentum(motion: Motion) -> float:
-    """Along the rail; nothing changes it but the push."""
+    """Return the momentum along the rail, which only the push changes."""
     cart, _, both = masses(motion[1])
     return cart * motion[2] + both * motion[3]
 
 
 def flow(motion: Motion, newtons: float) -> Motion:
-    """How fast each of the four changes."""
+    """Return the derivatives of the four."""
     _, angle, speed, spin = motion
     cart, pole, both = masses(angle)
     on_cart = newtons + POLE * LENGTH / 2 * math.sin(angle) * spin**2
@@ -73,14 +73,14 @@ def midpoint(motion: Motion, newtons: float, seconds: float) -> Motion:
 def travel(
     motion: Motion, newtons: float, seconds: float, steps: int, integrate: Callable[[Motion, float, float], Motion]
 ) -> Motion:
-    """That many steps, which take `seconds` together."""
+    """Return the motion after `steps` steps, which take `seconds` together."""
     for _ in range(steps):
         motion = integrate(motion, newtons, seconds / steps)
     return motion
 
 
 class CartpoleModel:
-    """One lane: its seed, its episodes, and what a step gives."""
+    """One lane: its seed, its episodes, and the results of its steps."""
 
     def __init__(self, seed: int, rail: float, max_steps: int) -> None:
         self.seed, self.end, self.max_steps = seed, rail / 2, max_steps
@@ -95,7 +95,7 @@ class CartpoleModel:
             self.motion = (0.2 * x, math.pi + 0.1 * angle, 0.05 * speed, 0.05 * spin)
             self.episode += 1
             self.steps, self.running = 0, True
-            return self.told("FIRST", 0.0, 1.0)
+            return self.results("FIRST", 0.0, 1.0)
         self.steps += 1
         hit = False
         for _ in range(2):
@@ -107,9 +107,9 @@ class CartpoleModel:
         x, angle = self.motion[:2]
         reward = (1 + math.cos(angle)) / 2 * (1 - (x / self.end) ** 2 / 2) * (1 - force**2 / 5)
         self.running = not hit and self.steps < self.max_steps
-        return self.told("MID" if self.running else "LAST", reward, 0.0 if hit else 1.0)
+        return self.results("MID" if self.running else "LAST", reward, 0.0 if hit else 1.0)
 
-    def told(self, step_type: str, reward: float, discount: float) -> dict[str, object]:
+    def results(self, step_type: str, reward: float, discount: float) -> dict[str, object]:
         x, angle, speed, spin = self.motion
         return {
             "step_type": step_type,

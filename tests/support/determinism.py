@@ -1,8 +1,8 @@
-"""Whether a lane's course is its own: the same seed and actions give the same bytes, whatever is around.
+"""Checks that a lane depends on its seed and actions alone: they give the same bytes in any pool.
 
-Works for any family. `check_same_bytes` runs some seeds in pools of many compositions and compares observations,
-rewards, step types and pictures byte for byte; `check_seeds_differ` sees that seeds matter. A family is given by a
-function that makes it from an asset library.
+They work for any family. `check_same_bytes` runs some seeds in pools of many compositions and compares observations,
+rewards, step types and frames byte for byte; `check_seeds_differ` checks that seeds matter. A family is given by a
+function that builds it with an asset library.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,112 +22,120 @@ from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 
-MakeFamily: TypeAlias = Callable[[AssetLibrary], Family]
-Course: TypeAlias = list[dict[str, bytes]]
-"""What one lane gave at each step, by name."""
+BuildFamily: TypeAlias = Callable[[AssetLibrary], Family]
+Record: TypeAlias = list[dict[str, bytes]]
+"""Values of one lane at each step, by name."""
 
 
 @dataclass(frozen=True)
-class Company:
-    """What is around the lanes that are watched."""
+class Surroundings:
+    """The other lanes of the pool, and how all lanes are stepped and drawn."""
 
     before: int = 0
-    """Other lanes added ahead of them; every third is freed again, so that watched lanes take reused places."""
+    """Number of other lanes added before the recorded ones; every third is freed again, so that rows are reused."""
     after: int = 0
-    comes_and_goes: bool = False
-    """Others are added and freed between the steps, and the tables move."""
-    shuffled: bool = False
+    """Number of other lanes added after them."""
+    is_changing: bool = False
+    """Other lanes are added and freed between the steps, and tables are reallocated."""
+    is_shuffled: bool = False
     """Lanes are stepped and drawn in another order each time."""
     calls: int = 1
-    """Calls that a step of all lanes is split into."""
+    """Number of calls that a step of all lanes is split into."""
     threads: int = 1
-    """Of the renderer."""
+    """Threads of the renderer."""
 
 
-COMPANIES = (
-    Company(after=3),
-    Company(before=9),
-    Company(before=40, after=150, shuffled=True),
-    Company(before=5, comes_and_goes=True),
-    Company(before=30, after=7, comes_and_goes=True, shuffled=True, calls=3),
-    Company(after=20, threads=2),
-    Company(before=20, shuffled=True, threads=5),
+ALL_SURROUNDINGS = (
+    Surroundings(after=3),
+    Surroundings(before=9),
+    Surroundings(before=40, after=150, is_shuffled=True),
+    Surroundings(before=5, is_changing=True),
+    Surroundings(before=30, after=7, is_changing=True, is_shuffled=True, calls=3),
+    Surroundings(after=20, threads=2),
+    Surroundings(before=20, is_shuffled=True, threads=5),
 )
 
 
-def check_same_bytes(make: MakeFamily, *, lanes: int = 6, steps: int = 60, draw_every: int = 10, seed: int = 1) -> None:
-    """The watched lanes alone, each in a pool of its own, and in every company: all the same to the byte."""
+def check_same_bytes(
+    build: BuildFamily, *, lanes: int = 6, steps: int = 60, draw_every: int = 10, seed: int = 1
+) -> None:
+    """Check that lanes give the same bytes in a pool of their own, each alone, and in all surroundings."""
     seeds = lane_seeds(seed, lanes)
-    actions = random_actions(make(AssetLibrary(texture_size=32)), steps, lanes, seed)
-    expected = record(make, seeds, actions, Company(), draw_every)
-    for company in COMPANIES:
-        _compare(expected, record(make, seeds, actions, company, draw_every), str(company))
+    actions = random_actions(build(AssetLibrary(texture_size=32)), steps, lanes, seed)
+    expected = record(build, seeds, actions, Surroundings(), draw_every)
+    for surroundings in ALL_SURROUNDINGS:
+        _compare(expected, record(build, seeds, actions, surroundings, draw_every), str(surroundings))
     for lane in range(lanes):
         own = {name: action[:, lane : lane + 1] for name, action in actions.items()}
-        alone = record(make, seeds[lane : lane + 1], own, Company(), draw_every)
+        alone = record(build, seeds[lane : lane + 1], own, Surroundings(), draw_every)
         _compare(expected[lane : lane + 1], alone, f"lane {lane} alone")
 
 
-def check_seeds_differ(make: MakeFamily, *, lanes: int = 16, steps: int = 60, seed: int = 1) -> None:
-    """With the same actions no two seeds have the same observations, nor the same pictures."""
-    actions = random_actions(make(AssetLibrary(texture_size=32)), steps, 1, seed)
+def check_seeds_differ(build: BuildFamily, *, lanes: int = 16, steps: int = 60, seed: int = 1) -> None:
+    """Check that with the same actions no two seeds give the same observations, or the same frames."""
+    actions = random_actions(build(AssetLibrary(texture_size=32)), steps, 1, seed)
     same = {name: np.repeat(action, lanes, axis=1) for name, action in actions.items()}
-    courses = record(make, lane_seeds(seed, lanes), same, Company(), draw_every=4)
-    told = {tuple(value for step in course for name, value in step.items() if "@" not in name) for course in courses}
-    seen = {tuple(value for step in course for name, value in step.items() if "@" in name) for course in courses}
-    assert len(told) == lanes
-    assert len(seen) == lanes
+    records = record(build, lane_seeds(seed, lanes), same, Surroundings(), draw_every=4)
+    observations = {
+        tuple(value for step in lane_record for name, value in step.items() if "@" not in name)
+        for lane_record in records
+    }
+    frames = {
+        tuple(value for step in lane_record for name, value in step.items() if "@" in name) for lane_record in records
+    }
+    assert len(observations) == lanes
+    assert len(frames) == lanes
 
 
 def random_actions(family: Family, steps: int, lanes: int, seed: int) -> dict[str, np.ndarray]:
-    """Actions [steps, lanes, agents, *shape] all over the ranges of their specs."""
+    """Return random actions [steps, lanes, agents, *shape] within the ranges of their specs."""
     rng = np.random.default_rng(seed)
     return {spec.name: _within(spec, rng, (steps, lanes, family.agents, *spec.shape)) for spec in family.actions}
 
 
 def record(
-    make: MakeFamily, seeds: np.ndarray, actions: dict[str, np.ndarray], company: Company, draw_every: int
-) -> list[Course]:
-    """The courses of some seeds under the given actions, in that company."""
+    build: BuildFamily, seeds: np.ndarray, actions: dict[str, np.ndarray], surroundings: Surroundings, draw_every: int
+) -> list[Record]:
+    """Record lanes of these seeds under the given actions, in these surroundings."""
     rng = np.random.default_rng(7)
-    family = make(AssetLibrary(texture_size=32))
+    family = build(AssetLibrary(texture_size=32))
     pool = Pool(family, Scene(family.assets))
-    others = [*pool.add(rng.integers(0, 2**63, company.before, np.uint64))]
+    others = [*pool.add(rng.integers(0, 2**63, surroundings.before, np.uint64))]
     pool.free(np.array(others[::3], np.int64))
     del others[::3]
-    watched = pool.add(seeds)
-    others += [*pool.add(rng.integers(0, 2**63, company.after, np.uint64))]
+    recorded = pool.add(seeds)
+    others += [*pool.add(rng.integers(0, 2**63, surroundings.after, np.uint64))]
     steps = len(next(iter(actions.values())))
-    courses: list[Course] = [[] for _ in seeds]
-    with CPURenderer(company.threads) as renderer:
+    records: list[Record] = [[] for _ in seeds]
+    with CPURenderer(surroundings.threads) as renderer:
         for step in range(steps):
-            lanes = np.array([*others, *watched], np.int64)
+            lanes = np.array([*others, *recorded], np.int64)
             given = {
                 spec.name: np.concatenate(
                     [_within(spec, rng, (len(others), family.agents, *spec.shape)), actions[spec.name][step]]
                 )
                 for spec in family.actions
             }
-            order = rng.permutation(len(lanes)) if company.shuffled else np.arange(len(lanes))
-            for part in np.array_split(order, company.calls):
+            order = rng.permutation(len(lanes)) if surroundings.is_shuffled else np.arange(len(lanes))
+            for part in np.array_split(order, surroundings.calls):
                 pool.step(lanes[part], {name: action[part] for name, action in given.items()})
-            told = [_tell(pool, lane) for lane in watched]
+            results = [_results(pool, lane) for lane in recorded]
             if step % draw_every == 0 or step == steps - 1:
-                for name, pictures in _draw(pool, lanes[order], renderer):
-                    for place, lane in enumerate(watched):
-                        told[place][name] = pictures[int(np.flatnonzero(lanes[order] == lane)[0])]
-            for course, one in zip(courses, told, strict=True):
-                course.append(one)
-            if company.comes_and_goes:
+                for name, frames in _draw(pool, lanes[order], renderer):
+                    for place, lane in enumerate(recorded):
+                        results[place][name] = frames[int(np.flatnonzero(lanes[order] == lane)[0])]
+            for lane_record, one in zip(records, results, strict=True):
+                lane_record.append(one)
+            if surroundings.is_changing:
                 leave = rng.permutation(len(others))[: rng.integers(0, len(others) + 1)]
                 pool.free(np.array([others[k] for k in leave], np.int64))
                 others = [lane for k, lane in enumerate(others) if k not in set(leave.tolist())]
                 others += [*pool.add(rng.integers(0, 2**63, int(rng.integers(0, 9)), np.uint64))]
-    return courses
+    return records
 
 
 def draw(pool: Pool, views: ViewTable, renderer: Renderer) -> list[dict[str, np.ndarray]]:
-    """The pictures of views, by output."""
+    """Draw views and return their frames by output."""
     offsets, size_bytes = lay_out(views)
     arena = allocate_arena(size_bytes)
     renderer.draw(pool.scene, views, arena, offsets)
@@ -135,29 +143,29 @@ def draw(pool: Pool, views: ViewTable, renderer: Renderer) -> list[dict[str, np.
     return [{name: get_frame(arena, views, offsets, view, name) for name in asked} for view in range(len(views.lane))]
 
 
-def _tell(pool: Pool, lane: int) -> dict[str, bytes]:
-    """Everything but pictures that a lane's last step gave."""
+def _results(pool: Pool, lane: int) -> dict[str, bytes]:
+    """Return all results of a lane's last step except frames."""
     one = np.array([lane], np.int64)
-    told = {name: getattr(pool, name)[lane].tobytes() for name in ("reward", "discount", "step_type", "status")}
+    results = {name: getattr(pool, name)[lane].tobytes() for name in ("reward", "discount", "step_type", "status")}
     for spec in pool.family.observations:
         for agent in range(pool.family.agents):
             value = pool.observe(one, spec.name, agent)
             assert value.dtype == spec.dtype, f"{spec.name}: {value.dtype}, expected {spec.dtype}"
             assert value.shape == (1, *spec.shape), f"{spec.name}: {value.shape}, expected {(1, *spec.shape)}"
-            told[f"{spec.name} of {agent}"] = value.tobytes()
-    return told
+            results[f"{spec.name} of {agent}"] = value.tobytes()
+    return results
 
 
 def _draw(pool: Pool, lanes: I64, renderer: Renderer) -> Iterator[tuple[str, list[bytes]]]:
-    """All outputs of all cameras of all agents, each as the bytes of every lane's picture."""
+    """Draw all outputs of all cameras of all agents; yield each with the bytes of every lane's frame."""
     for camera in pool.family.cameras:
         for agent in range(pool.family.agents):
             views = pool.views(
                 lanes, camera.name, agent, width=24, height=20, outputs=output_bits(OUTPUT_NAMES), samples=4
             )
-            pictures = draw(pool, views, renderer)
+            frames = draw(pool, views, renderer)
             for output in OUTPUT_NAMES:
-                yield f"{camera.name}.{output}@{agent}", [one[output].tobytes() for one in pictures]
+                yield f"{camera.name}.{output}@{agent}", [one[output].tobytes() for one in frames]
 
 
 def _within(spec: Spec, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -168,8 +176,8 @@ def _within(spec: Spec, rng: np.random.Generator, shape: tuple[int, ...]) -> np.
     return rng.uniform(low, high, shape).astype(spec.dtype)
 
 
-def _compare(expected: list[Course], got: list[Course], company: str) -> None:
-    for lane, (wanted, course) in enumerate(zip(expected, got, strict=True)):
-        for step, (want, have) in enumerate(zip(wanted, course, strict=True)):
+def _compare(expected: list[Record], got: list[Record], surroundings: str) -> None:
+    for lane, (wanted, lane_record) in enumerate(zip(expected, got, strict=True)):
+        for step, (want, have) in enumerate(zip(wanted, lane_record, strict=True)):
             wrong = [name for name in want if want[name] != have[name]]
-            assert not wrong, f"lane {lane}, step {step}, {company}: {', '.join(wrong)} differ"
+            assert not wrong, f"lane {lane}, step {step}, {surroundings}: {', '.join(wrong)} differ"

@@ -22,7 +22,7 @@ class Invisible:
     """Looks of a model that nobody looks at: taking in all textures would take longer than all the steps."""
 
     rows_per_lane = 1
-    still_rows = 0
+    static_rows = 0
     labels = ("sky",)
     cameras = (Camera("eye", "Nowhere."),)
     not_drawn = ()
@@ -46,10 +46,10 @@ def make_environment(domain: str, task: str, seed: int, **settings: float) -> An
     return suite.load(domain, task, task_kwargs={"random": seed, **settings})
 
 
-def any_controls(environment: Any, chance: np.random.Generator, lanes: int) -> np.ndarray:
+def any_controls(environment: Any, rng: np.random.Generator, lanes: int) -> np.ndarray:
     """[lanes, nu], in the range that there is."""
     spec = environment.action_spec()
-    return chance.uniform(np.maximum(spec.minimum, -1), np.minimum(spec.maximum, 1), (lanes, *spec.shape))
+    return rng.uniform(np.maximum(spec.minimum, -1), np.minimum(spec.maximum, 1), (lanes, *spec.shape))
 
 
 def step_both(pool: Pool, lanes: I64, environments: Iterable[Any], controls: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Families that do what they should not, when they are told to."""
+"""Families that fail on purpose, for tests of how the engine deals with it."""
 
 import threading
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from tests.support.toy import Toy
 from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.family import Outcome, Placement, Spec, State
+from worldloom.worlds.family import CameraPlacement, Spec, State, StepResult
 from worldloom.worlds.settings import Setting, SettingError
 
 
 class Faulty(Toy):
-    """Fails in the call that `fault` names. Episodes end by themselves after their second step."""
+    """A family that fails in the call, or in the way, that `fault` names. Episodes terminate at their second step."""
 
     name = "faulty"
     settings = (*Toy.settings, Setting("group", 0, "Worlds with another number are in another pool.", 0, 9))  # type: ignore[assignment]
@@ -27,16 +27,16 @@ class Faulty(Toy):
         state.end[lanes] = 2
         self._fail("reset")
 
-    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
-        outcome = super().step(state, lanes, actions)
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
+        result = super().step(state, lanes, actions)
         self._fail("step")
         wrong: dict[str, Any] = {
-            "reward shape": Outcome(np.zeros((len(lanes), self.agents + 1), np.float32), outcome.ended),
-            "reward is text": Outcome(np.full((len(lanes), self.agents), "x"), outcome.ended),
-            "ended shape": Outcome(outcome.reward, np.zeros(len(lanes) + 1, np.bool_)),
-            "no outcome": None,
+            "reward shape": StepResult(np.zeros((len(lanes), self.agents + 1), np.float32), result.terminated),
+            "reward is text": StepResult(np.full((len(lanes), self.agents), "x"), result.terminated),
+            "ended shape": StepResult(result.reward, np.zeros(len(lanes) + 1, np.bool_)),
+            "no result": None,
         }
-        made: Outcome = wrong.get(self.fault, outcome)
+        made: StepResult = wrong.get(self.fault, result)
         return made
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
@@ -52,64 +52,64 @@ class Faulty(Toy):
         made: np.ndarray = wrong.get(self.fault, values)
         return made
 
-    def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
-        self._fail("look")
-        place = super().look(state, lanes, camera, agent)
+    def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
+        self._fail("place_camera")
+        place = super().place_camera(state, lanes, camera, agent)
         if self.fault == "pose shape":
             return place._replace(pose=np.zeros((len(lanes) + 1, 3, 4), np.float32))
         if self.fault == "pose is no number":
             return place._replace(pose=np.full((len(lanes), 3, 4), np.nan, np.float32))
         return place._replace(near=-1.0) if self.fault == "near plane behind" else place
 
-    def dress(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
-        self._fail("dress")
-        super().dress(state, lanes, scene, scene_lanes)
+    def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+        self._fail("write_instances")
+        super().write_instances(state, lanes, scene, scene_lanes)
         scene.instances.mesh[scene.rows(scene_lanes)[:, 1]] = 10_000 if self.fault == "mesh that is not there" else -1
 
     def _fail(self, where: str) -> None:
         if self.fault == where:
-            raise RuntimeError(f"as told, in {where}")
+            raise RuntimeError(f"deliberate fault in {where}")
 
 
 class Unborn(Toy):
-    """Cannot be made."""
+    """A family that cannot be built."""
 
     name = "unborn"
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        raise RuntimeError("as told")
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        raise RuntimeError("deliberate fault")
 
 
 class Choosy(Toy):
-    """Takes no zero, and has other actions if `steered` says so."""
+    """A family whose actions exclude 0, with one more action if `steered` is set."""
 
     name = "choosy"
     settings = (*Toy.settings, Setting("steered", False, "Whether it is steered as well."))  # type: ignore[assignment]
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        super().__init__(given, assets)
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(settings, assets)
         steer = Spec("steer", "int32", (), "Nothing.", -9, -3)
         self.actions = (
             Spec("push", "float32", (2,), "Added up to the reward.", 0.25, 1.0),
-            *((steer,) if self.given["steered"] else ()),
+            *((steer,) if self.setting_values["steered"] else ()),
         )
 
-    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
-        outcome = super().step(state, lanes, actions)
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
+        result = super().step(state, lanes, actions)
         if "steer" not in actions:
-            return outcome
-        return Outcome((outcome.reward + actions["steer"]).astype(np.float32), outcome.ended)
+            return result
+        return StepResult((result.reward + actions["steer"]).astype(np.float32), result.terminated)
 
 
 class Slow(Toy):
-    """Takes as long to be made as nobody opens the gate; with `agents` of 4 it then fails."""
+    """A family whose construction waits for the event `gate`; it then fails with `agents` of 3 or 4."""
 
     name = "slow"
     began: ClassVar[threading.Event] = threading.Event()
     gate: ClassVar[threading.Event] = threading.Event()
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        super().__init__(given, assets)
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(settings, assets)
         self.began.set()
         assert self.gate.wait(20)
         if self.agents == 4:

@@ -52,7 +52,7 @@ class Ours:
         self.assets = AssetLibrary()
         self.looks = Looks(model, self.assets)
         self.scene = Scene(self.assets)
-        self.lanes: I32 = self.scene.add(lanes, self.looks.rows_per_lane, self.looks.still_rows)
+        self.lanes: I32 = self.scene.add(lanes, self.looks.rows_per_lane, self.looks.static_rows)
         self.looks.furnish(self.scene, self.lanes)
         self._renderer = renderer
 

@@ -1,4 +1,4 @@
-"""A family that is easy to foretell: it counts its steps, and its seed says when it ends."""
+"""A family whose results are easy to predict: it counts its steps, and its seed determines when it ends."""
 
 from collections.abc import Mapping
 
@@ -9,13 +9,13 @@ from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at
-from worldloom.worlds.family import Camera, Family, Outcome, Placement, Spec, State
-from worldloom.worlds.random import integer
+from worldloom.worlds.family import Camera, CameraPlacement, Family, Spec, State, StepResult
+from worldloom.worlds.random import integers
 from worldloom.worlds.settings import Setting
 
 
 class Toy(Family):
-    """A lane ends by itself at the step its seed says, from 1 to `longest`."""
+    """Terminates at a step that depends on the seed, from 1 to `longest`."""
 
     name = "toy"
     text = "Counts its steps."
@@ -30,67 +30,67 @@ class Toy(Family):
     cameras = (Camera("eye", "Straight at the box."), Camera("top", "From above."))
     rows_per_lane = 2
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        super().__init__(given, assets)
-        self.agents = int(self.given["agents"])
-        self.longest = int(self.given["longest"])
-        self.max_steps = int(self.given["max_steps"])
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(settings, assets)
+        self.agents = int(self.setting_values["agents"])
+        self.longest = int(self.setting_values["longest"])
+        self.max_steps = int(self.setting_values["max_steps"])
         self.actions = (Spec("push", "float32", (2,), "Added up to the reward.", -1.0, 1.0),)
         self.observations = (
             Spec("count", "int64", (), "Steps so far.", minimum=0),
             Spec("end", "int64", (), "The step at which it ends.", 1, self.longest, hidden=True),
         )
         self.calls: list[tuple[str, int]] = []
-        """Each call of reset and step, with the number of lanes."""
+        """The calls of reset and step, with the number of lanes of each."""
 
-    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {"count": ("int64", ()), "end": ("int64", ()), "seed": ("uint64", ()), "pushed": ("float64", (4, 2))}
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         self.calls.append(("reset", len(lanes)))
         state.count[lanes] = 0
-        state.end[lanes] = 1 + integer(seeds, 0, self.longest)
+        state.end[lanes] = 1 + integers(seeds, 0, self.longest)
         state.seed[lanes] = seeds
         state.pushed[lanes] = 0.0
 
-    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
         self.calls.append(("step", len(lanes)))
         state.count[lanes] += 1
         state.pushed[lanes, : self.agents] += actions["push"]
-        return Outcome(actions["push"].sum(axis=2).astype(np.float32), state.count[lanes] >= state.end[lanes])
+        return StepResult(actions["push"].sum(axis=2).astype(np.float32), state.count[lanes] >= state.end[lanes])
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         return np.asarray(getattr(state, name)[lanes])
 
-    def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
+    def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         pose = look_at((0, -4, 0) if camera == "eye" else (0, 0, 4), (0, 0, 0))
-        return Placement(np.broadcast_to(pose, (len(lanes), 3, 4)), 1.0, camera == "top", 0.1, 10.0)
+        return CameraPlacement(np.broadcast_to(pose, (len(lanes), 3, 4)), 1.0, camera == "top", 0.1, 10.0)
 
-    def dress(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+    def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         row = scene.rows(scene_lanes)[:, 0]
         scene.instances.mesh[row], scene.instances.label[row] = self.assets.mesh("box"), 1
         scene.instances.pose[row, 0, 3] = state.count[lanes]
 
 
 class Unfinished(Toy):
-    """Lacks a method."""
+    """A family that lacks a method."""
 
     name = "unfinished"
     step = Family.step  # abstract
 
 
 class Nameless(Family):
-    """Lacks all that a class must say."""
+    """A family that lacks all class attributes and methods."""
 
 
 class Loud(Toy):
-    """Has a name nobody could type."""
+    """A family with an invalid name."""
 
     name = "Loud Toy"
 
 
 class SameName(Toy):
-    """Has the name of another."""
+    """A family with the name of another."""
 
 
 NOT_A_CLASS = 3

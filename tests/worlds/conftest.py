@@ -1,4 +1,4 @@
-"""What tests of worlds share: the renderer, made once, and a registry that forgets what a test added."""
+"""Fixtures of the tests of worlds: one renderer, and a registry for each test."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ def cpu() -> Iterator[Renderer]:
 
 @pytest.fixture
 def fresh_registry(monkeypatch: pytest.MonkeyPatch) -> registry.Registry:
-    """The families of this process, for this test alone."""
-    fresh = registry.Registry(registry.installed_offers)
+    """A registry of families that is used by one test only."""
+    fresh = registry.Registry(registry.installed_entry_points)
     monkeypatch.setattr(registry, "_registry", fresh)
     return fresh

@@ -1,4 +1,4 @@
-"""A description says everything a family says, in plain data."""
+"""Descriptions of families hold all their tables as plain data."""
 
 import json
 
@@ -10,7 +10,7 @@ from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import make_views
-from worldloom.worlds.describe import describe, range_in_words, type_in_words, value_in_words
+from worldloom.worlds.describe import describe, format_range, format_type, format_value
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.settings import SettingError
 
@@ -97,10 +97,10 @@ def test_what_every_world_has_is_as_described() -> None:
     ],
 )
 def test_ranges_in_words(low: float | None, high: float | None, choices: list[str], words: str) -> None:
-    assert range_in_words({"minimum": low, "maximum": high, "choices": choices}) == words
+    assert format_range({"minimum": low, "maximum": high, "choices": choices}) == words
 
 
 def test_types_and_values_in_words() -> None:
-    assert type_in_words({"dtype": "float32", "shape": [2, 3]}) == "float32 [2, 3]"
-    assert type_in_words({"dtype": "uint8", "shape": []}) == "uint8 []"
-    assert [value_in_words(value) for value in (True, False, 3, 0.25, "red")] == ["true", "false", "3", "0.25", "red"]
+    assert format_type({"dtype": "float32", "shape": [2, 3]}) == "float32 [2, 3]"
+    assert format_type({"dtype": "uint8", "shape": []}) == "uint8 []"
+    assert [format_value(value) for value in (True, False, 3, 0.25, "red")] == ["true", "false", "3", "0.25", "red"]

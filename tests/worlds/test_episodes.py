@@ -1,10 +1,10 @@
-"""What is noted of episodes; judged by the same in plain NumPy."""
+"""Kernels that record episodes, compared with the same rules in plain NumPy."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.worlds.episodes import (
+from worldloom.worlds.pool import (
     FIRST,
     INTERRUPTED,
     LAST,
@@ -12,10 +12,10 @@ from worldloom.worlds.episodes import (
     RUNNING,
     TERMINATED,
     count_running,
-    first_wrong,
-    next_seeds,
-    note_first,
-    note_step,
+    find_invalid_lane,
+    next_episode_seeds,
+    record_first_step,
+    record_step,
 )
 from worldloom.worlds.random import mix
 
@@ -23,7 +23,7 @@ CAPACITY = 12
 
 
 def columns(seed: int, agents: int) -> dict[str, np.ndarray]:
-    """What a pool keeps of each lane, at random."""
+    """Columns of a pool, with random values."""
     rng = np.random.default_rng(seed)
     return {
         "steps": rng.integers(0, 9, CAPACITY),
@@ -46,7 +46,7 @@ def test_the_first_lane_that_is_wrong_is_found(lanes: list[int], in_use: list[bo
     strange = [place for place, lane in enumerate(lanes) if not 0 <= lane < CAPACITY or not in_use[lane]]
     again = [place for place, lane in enumerate(lanes) if lane in lanes[place + 1 :]]
     mark = np.random.default_rng(0).integers(0, 9, CAPACITY)
-    found = first_wrong(np.array(lanes, np.int64), np.array(in_use), mark)
+    found = find_invalid_lane(np.array(lanes, np.int64), np.array(in_use), mark)
     assert found == (strange or again or [-1])[0]
 
 
@@ -64,7 +64,7 @@ def test_each_episode_of_a_lane_has_a_seed_of_its_own(seed: int) -> None:
     expected = episode.copy()
     expected[lanes] += 1
     seeds = np.empty(len(lanes), np.uint64)
-    next_seeds(lanes, lane_seed, episode, seeds)
+    next_episode_seeds(lanes, lane_seed, episode, seeds)
     assert (episode == expected).all()
     assert (seeds == mix(lane_seed[lanes], expected[lanes].astype(np.uint64))).all()
 
@@ -74,7 +74,7 @@ def test_beginning_an_episode(seed: int, agents: int) -> None:
     lanes, held, expected = some_lanes(np.random.default_rng(seed)), columns(seed, agents), columns(seed, agents)
     for name, value in (("steps", 0), ("reward", 0), ("discount", 1), ("step_type", FIRST), ("status", RUNNING)):
         expected[name][lanes] = value
-    note_first(lanes, **held)
+    record_first_step(lanes, **held)
     for name, column in held.items():
         assert (column == expected[name]).all(), name
 
@@ -83,13 +83,13 @@ def test_beginning_an_episode(seed: int, agents: int) -> None:
 def test_going_on_with_an_episode(seed: int, agents: int, max_steps: int) -> None:
     rng = np.random.default_rng(seed)
     lanes, held, expected = some_lanes(rng), columns(seed, agents), columns(seed, agents)
-    gained, ended = rng.normal(size=(len(lanes), agents)).astype(np.float32), rng.random(len(lanes)) < 0.3
+    gained, terminated = rng.normal(size=(len(lanes), agents)).astype(np.float32), rng.random(len(lanes)) < 0.3
     expected["steps"][lanes] += 1
-    late = ~ended & (expected["steps"][lanes] >= max_steps)
+    late = ~terminated & (expected["steps"][lanes] >= max_steps)
     expected["reward"][lanes] = gained
-    expected["discount"][lanes] = np.where(ended, 0.0, 1.0)
-    expected["step_type"][lanes] = np.where(ended | late, LAST, MID)
-    expected["status"][lanes] = np.select([ended, late], [TERMINATED, INTERRUPTED], RUNNING)
-    note_step(lanes, gained, ended, max_steps, **held)
+    expected["discount"][lanes] = np.where(terminated, 0.0, 1.0)
+    expected["step_type"][lanes] = np.where(terminated | late, LAST, MID)
+    expected["status"][lanes] = np.select([terminated, late], [TERMINATED, INTERRUPTED], RUNNING)
+    record_step(lanes, gained, terminated, max_steps, **held)
     for name, column in held.items():
         assert (column == expected[name]).all(), name

@@ -1,4 +1,4 @@
-"""What must hold for every family in the box, whatever its rules: found in the registry, judged by what it says."""
+"""Requirements of every built-in family, checked against its own tables."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.worlds.describe import EVERY_WORLD, describe
+from worldloom.worlds.describe import COMMON_OBSERVATIONS, describe
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import FIRST, LAST, Pool
 from worldloom.worlds.random import lane_seeds
@@ -33,7 +33,7 @@ def renderer() -> Iterator[CPURenderer]:
 
 
 def modest(setting: Setting) -> st.SearchStrategy[Value]:
-    """Any value of a setting, but not so large that making worlds of it takes long."""
+    """Draw any value of a setting that does not make worlds slow to build."""
     if setting.choices:
         return st.sampled_from(setting.choices)
     if isinstance(setting.default, bool):
@@ -57,7 +57,7 @@ def make_pool(name: str, chosen: dict[str, Value]) -> Pool:
 
 
 def run(pool: Pool, lanes: np.ndarray, steps: int) -> Iterator[int]:
-    """Step with random actions, and stop after each."""
+    """Step with random actions, and yield after each step."""
     actions = random_actions(pool.family, steps, len(lanes), seed=0)
     for step in range(steps):
         pool.step(lanes, {name: action[step] for name, action in actions.items()})
@@ -78,7 +78,7 @@ def check_step(pool: Pool, lanes: np.ndarray) -> None:
     for spec in pool.family.observations:
         for agent in range(pool.family.agents):
             check_values(pool.observe(lanes, spec.name, agent), spec, len(lanes))
-    for spec in EVERY_WORLD:
+    for spec in COMMON_OBSERVATIONS:
         values = getattr(pool, spec.name)[lanes]
         for of_agent in values.T if values.ndim == 2 else [values]:
             check_values(of_agent, spec, len(lanes))
@@ -89,21 +89,21 @@ def check_step(pool: Pool, lanes: np.ndarray) -> None:
     assert (pool.step_type[lanes][pool.steps[lanes] == pool.family.max_steps] == LAST).all()
 
 
-def check_pictures(pool: Pool, lanes: np.ndarray, renderer: CPURenderer, size: int = 16) -> set[int]:
-    """All outputs of all cameras of all agents; the labels seen come back."""
+def check_frames(pool: Pool, lanes: np.ndarray, renderer: CPURenderer, size: int = 16) -> set[int]:
+    """Check all outputs of all cameras of all agents; return the labels that are visible."""
     seen: set[int] = set()
     for camera in pool.family.cameras:
         for agent in range(pool.family.agents):
             views = pool.views(
                 lanes, camera.name, agent, width=size + 4, height=size, outputs=output_bits(OUTPUT_NAMES)
             )
-            for place, pictures in enumerate(draw(pool, views, renderer)):
-                assert pictures["rgb"].shape == (size, size + 4, 3)
-                assert np.ptp(pictures["gray"]) > 0, f"{camera.name}: a picture of one gray"
-                assert np.isfinite(pictures["depth"]).all()
-                assert (pictures["depth"] >= views.near[place]).all()
-                assert (pictures["depth"] <= views.far[place]).all()
-                seen |= set(np.unique(pictures["segmentation"]).tolist())
+            for place, frames in enumerate(draw(pool, views, renderer)):
+                assert frames["rgb"].shape == (size, size + 4, 3)
+                assert np.ptp(frames["gray"]) > 0, f"{camera.name}: a frame of one gray"
+                assert np.isfinite(frames["depth"]).all()
+                assert (frames["depth"] >= views.near[place]).all()
+                assert (frames["depth"] <= views.far[place]).all()
+                seen |= set(np.unique(frames["segmentation"]).tolist())
     assert max(seen) < len(pool.family.labels), "a label without a name"
     return seen
 
@@ -121,7 +121,7 @@ def test_any_settings_in_range_work(name: str, data: st.DataObject, renderer: CP
     for step in run(pool, lanes, 12):
         check_step(pool, lanes)
         if step in (0, 11):
-            check_pictures(pool, lanes, renderer)
+            check_frames(pool, lanes, renderer)
 
 
 @every_family
@@ -133,7 +133,7 @@ def test_each_setting_works_at_its_ends(name: str, renderer: CPURenderer) -> Non
             lanes = pool.add(lane_seeds(0, 2))
             for _ in run(pool, lanes, 4):
                 check_step(pool, lanes)
-            check_pictures(pool, lanes, renderer)
+            check_frames(pool, lanes, renderer)
 
 
 @every_family
@@ -162,7 +162,7 @@ def test_it_says_what_it_is(name: str) -> None:
         assert all(NAME.fullmatch(one) for one in names)
     assert "max_steps" in {setting.name for setting in family.settings}
     assert described["cameras"][0]["name"] == "eye"
-    assert not {one["name"] for one in described["observations"]} & {spec.name for spec in EVERY_WORLD}
+    assert not {one["name"] for one in described["observations"]} & {spec.name for spec in COMMON_OBSERVATIONS}
     assert family.labels[0] == "sky"
     assert all(family.labels)
     assert len(set(family.labels)) == len(family.labels)
@@ -173,14 +173,14 @@ def test_it_says_what_it_is(name: str) -> None:
 
 @every_family
 def test_its_labels_are_all_seen(name: str, renderer: CPURenderer) -> None:
-    """Over some time, every label but the sky's turns up in some picture, unless the settings leave it out."""
+    """Over some time, every label but the sky's is visible in some frame, unless the settings exclude it."""
     chosen: dict[str, Value] = {"agents": 3} if name == "maze" else {}
     pool = make_pool(name, chosen)
     lanes = pool.add(lane_seeds(0, 16))
     seen: set[int] = set()
     for step in run(pool, lanes, 40):
         if step % 8 == 0:
-            seen |= check_pictures(pool, lanes, renderer, size=64)  # thin things fall between larger pixels
+            seen |= check_frames(pool, lanes, renderer, size=64)  # thin things fall between larger pixels
     assert {pool.family.labels[label] for label in seen | {0}} == set(pool.family.labels)
 
 
@@ -195,14 +195,14 @@ def test_episodes_end_by_themselves_or_in_time(name: str) -> None:
 
 @every_family
 def test_nothing_of_a_former_life_is_left(name: str, renderer: CPURenderer) -> None:
-    """Lanes whose rows are full of rubbish before they begin run as fresh ones do, to the byte."""
+    """Lanes whose rows hold random bytes before they begin give the same bytes as fresh ones."""
 
     def told(spoil: bool) -> list[bytes]:
         pool = make_pool(name, {})
         lanes = pool.add(lane_seeds(5, 4))
         if spoil:
             rng = np.random.default_rng(1)
-            for field in pool.family.fields():
+            for field in pool.family.state_fields():
                 array = getattr(pool.state, field)
                 array[...] = rng.integers(0, 2, array.shape) if array.dtype.kind in "bui" else rng.random(array.shape)
         told = []
@@ -211,14 +211,14 @@ def test_nothing_of_a_former_life_is_left(name: str, renderer: CPURenderer) -> N
             told.append(pool.reward[lanes].tobytes())
             if step % 10 == 0:
                 views = pool.views(lanes, "eye", width=16, height=16)
-                told += [pictures["rgb"].tobytes() for pictures in draw(pool, views, renderer)]
+                told += [frames["rgb"].tobytes() for frames in draw(pool, views, renderer)]
         return told
 
     assert told(spoil=False) == told(spoil=True)
 
 
-def test_hidden_is_what_pictures_do_not_show() -> None:
-    """The eye of a maze sees neither where it is nor what is left; catch and cartpole show all there is to know."""
+def test_hidden_is_what_frames_do_not_show() -> None:
+    """The camera of a maze shows neither the position nor the goals left; catch and cartpole show their whole state."""
 
     def hidden(name: str) -> set[str]:
         family: type[Family] = find_family(name)

@@ -1,20 +1,20 @@
-"""Where moving things are put; judged by the same in plain NumPy."""
+"""Kernels that write poses, compared with the same rules in plain NumPy."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.kernels.tables import NO_MESH
-from worldloom.worlds.cartpole.kernels import PIVOT_Y_M, PIVOT_Z_M, POLE_WIDE_M, SUN_AT, dress_cartpoles
-from worldloom.worlds.catch.kernels import dress_catch
+from worldloom.worlds.cartpole.scene import PIVOT_Y_M, PIVOT_Z_M, POLE_WIDTH_M, TO_SUN, write_poses
+from worldloom.worlds.catch.scene import write_positions
+from worldloom.worlds.instance_template import has_empty_lane
 from worldloom.worlds.maze.scene import EYE_HEIGHT, place_eyes
-from worldloom.worlds.props import any_bare
 
 CAPACITY, ROWS = 9, 7
 
 
 class Lanes:
-    """Some lanes of a pool, and rows for each lane of a scene, in no order."""
+    """Some lanes of a pool, and rows for each lane of a scene, in random order."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -41,7 +41,7 @@ def test_the_ball_and_the_paddle(seed: int, rows: int, columns: int) -> None:
         at = np.stack(np.broadcast_arrays(column - (columns - 1) / 2, -0.6, (rows - 1) / 2 - row), axis=-1)
         expected[some.first_rows + place, :, 3] = at
         expected[some.first_rows + place - 1, :, 3] = at + np.array([0.12, 0.0, -0.14]) + np.array([0.0, 0.5, 0.0])
-    dress_catch(some.lanes, some.scene_lanes, some.first_row, rows, columns, ball, paddle, 5, 3, some.pose)
+    write_positions(some.lanes, some.scene_lanes, some.first_row, rows, columns, ball, paddle, 5, 3, some.pose)
     assert np.array_equal(some.pose, expected)
 
 
@@ -49,22 +49,22 @@ def test_the_ball_and_the_paddle(seed: int, rows: int, columns: int) -> None:
 def test_the_cart_and_the_pole(seed: int) -> None:
     some = Lanes(seed)
     motion, angle = some.rng.uniform(-5, 5, (CAPACITY, 4)), some.rng.uniform(-9, 9, CAPACITY)
-    aim = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    carried_x = some.rng.uniform(-1, 1, 2).astype(np.float32)
+    cos_sin = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    cart_x = some.rng.uniform(-1, 1, 2).astype(np.float32)
     expected = some.pose.astype(np.float64)
     for lane, first in zip(some.lanes, some.first_rows, strict=True):
-        x, (cos, sin) = motion[lane, 0], aim[lane]
-        expected[first + 1 : first + 3, 0, 3] = carried_x + np.float32(x)
+        x, (cos, sin) = motion[lane, 0], cos_sin[lane]
+        expected[first + 1 : first + 3, 0, 3] = cart_x + np.float32(x)
         along, pivot = np.array([sin, 0.0, cos]), np.array([x, PIVOT_Y_M, PIVOT_Z_M])
         pole, knob = expected[first + 3], expected[first + 5]
-        pole[[0, 2], 0], pole[[0, 2], 2] = (POLE_WIDE_M * cos, -POLE_WIDE_M * sin), (sin, cos)
+        pole[[0, 2], 0], pole[[0, 2], 2] = (POLE_WIDTH_M * cos, -POLE_WIDTH_M * sin), (sin, cos)
         pole[:, 3], knob[:, 3] = pivot + 0.5 * along, pivot + along
         for thing, shadow, shown in ((pole, expected[first + 4], [0, 2, 3]), (knob, expected[first + 6], [3])):
             for axis in range(2):
                 # Of its width, a pole has along y what never changes: it is not written.
                 level = np.where(np.array(shown) == 3, thing[axis, shown], thing[axis, shown] * (axis == 0))
-                shadow[axis, shown] = level - thing[2, shown] * SUN_AT[axis] / SUN_AT[2]
-    dress_cartpoles(some.lanes, some.scene_lanes, some.first_row, motion, aim, carried_x, 1, 3, some.pose)
+                shadow[axis, shown] = level - thing[2, shown] * TO_SUN[axis] / TO_SUN[2]
+    write_poses(some.lanes, some.scene_lanes, some.first_row, motion, cos_sin, cart_x, 1, 3, some.pose)
     # The same but for the last bit: a kernel may round a product and a sum once instead of twice.
     np.testing.assert_array_max_ulp(some.pose, expected.astype(np.float32), maxulp=1)
 
@@ -84,8 +84,8 @@ def test_eyes_look_where_agents_do(seed: int, agent: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-def test_bare_lanes_are_seen_by_their_first_row(seed: int) -> None:
+def test_empty_lanes_are_recognised_by_their_first_row(seed: int) -> None:
     some = Lanes(seed)
     mesh = some.rng.choice(np.array([NO_MESH, 0, 4], np.int32), ROWS * CAPACITY)
     mesh[some.first_row[some.rng.random(CAPACITY) < 0.7]] = 2
-    assert any_bare(some.scene_lanes, some.first_row, mesh) == (mesh[some.first_rows] == NO_MESH).any()
+    assert has_empty_lane(some.scene_lanes, some.first_row, mesh) == (mesh[some.first_rows] == NO_MESH).any()

@@ -1,4 +1,4 @@
-"""A server that runs for long: worlds of ever new settings come and go, memory stays, and nobody is disturbed."""
+"""Worlds with ever new settings are added and freed: memory stays bounded and other worlds are not affected."""
 
 import gc
 import weakref
@@ -20,7 +20,7 @@ from worldloom.worlds.registry import find_family
 from worldloom.worlds.settings import Setting, Value
 
 SPARE_ROWS = 512
-"""Few, so that rows move often."""
+"""A small number, so that rows move often."""
 ROUNDS = 60
 FAMILIES = ("cartpole", "catch", "maze")
 
@@ -33,7 +33,7 @@ def renderer(request: pytest.FixtureRequest) -> Iterator[Renderer]:
 
 
 def any_value(setting: Setting, rng: np.random.Generator) -> Value:
-    """Of all that the setting takes."""
+    """Draw one of all values of a setting."""
     if setting.choices:
         return str(rng.choice(setting.choices))
     assert setting.minimum is not None
@@ -49,14 +49,14 @@ def any_family(name: str, rng: np.random.Generator, assets: AssetLibrary) -> Fam
 
 
 def show(pool: Pool, lanes: np.ndarray, renderer: Renderer) -> list[bytes]:
-    """Every picture of the first agent of each lane."""
+    """Return all frames of the first agent of each lane."""
     return [
-        picture.tobytes()
+        frame.tobytes()
         for camera in pool.family.cameras
         for one in draw(
             pool, pool.views(lanes, camera.name, width=20, height=16, outputs=output_bits(OUTPUT_NAMES)), renderer
         )
-        for picture in one.values()
+        for frame in one.values()
     ]
 
 
@@ -65,7 +65,7 @@ def act(pool: Pool, lanes: np.ndarray, seed: int) -> None:
 
 
 class Server:
-    """One library and one scene for all; `come_and_go` is what a round of strangers does to them."""
+    """One library and one scene for all pools; `come_and_go` adds and frees worlds with other settings."""
 
     def __init__(self) -> None:
         self.assets = AssetLibrary(texture_size=16)
@@ -92,7 +92,7 @@ class Server:
 
 
 def course(renderer: Renderer, strangers: bool) -> list[list[bytes]]:
-    """What is seen of a world of each family in each round."""
+    """Return the frames of a world of each family in each round."""
     server = Server()
     if strangers:  # whose lanes, ahead of the others, serve later strangers
         server.strangers = [server.add(find_family(FAMILIES[0])({}, server.assets), 12)]
@@ -121,7 +121,7 @@ def test_whoever_stays_is_seen_as_if_nobody_else_were_there(renderer: Renderer) 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_setting_adds_to_the_library(name: str) -> None:
-    """What a family draws with is taken in once, by its first world: a texture for each size would pile up."""
+    """A family adds its assets once, with its first world: assets for each setting would accumulate."""
     assets, rng = AssetLibrary(texture_size=8), np.random.default_rng(2)
     find_family(name)({}, assets)
     table = assets.table

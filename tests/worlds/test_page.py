@@ -1,4 +1,4 @@
-"""The page on worlds says what `worldloom describe` says, and its pictures are there."""
+"""docs/worlds.md agrees with `worldloom describe`, and its images exist."""
 
 import struct
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import worlds_page
-from scripts.worlds_pictures import SHEET_SHAPE, draw_cameras
+from scripts.worlds_images import SHEET_SHAPE, draw_cameras
 from tests.support.determinism import check_same_bytes
 from worldloom.render.renderer import Renderer
 from worldloom.worlds.describe import describe
@@ -27,37 +27,37 @@ def png_size(path: Path) -> tuple[int, int]:
 
 
 def test_the_page_is_what_would_be_made_now() -> None:
-    assert worlds_page.PAGE.read_text() == worlds_page.page(), "run `make docs`, look at the pictures, commit both"
+    assert worlds_page.PAGE.read_text() == worlds_page.page(), "run `make docs`, look at the images, commit both"
 
 
-def test_every_camera_has_a_picture() -> None:
+def test_every_camera_has_an_image() -> None:
     for family in worlds_page.families():
         for camera in describe(family)["cameras"]:
-            file = worlds_page.PICTURES / worlds_page.picture_name(family.name, camera["name"])
+            file = worlds_page.IMAGES / worlds_page.image_name(family.name, camera["name"])
             assert png_size(file) == SHEET_SHAPE[:2]
 
 
 @pytest.mark.parametrize("name", worlds_page.FAMILIES)
-def test_pictures_can_be_drawn(name: str, cpu: Renderer) -> None:
+def test_images_can_be_drawn(name: str, cpu: Renderer) -> None:
     [family] = [one for one in worlds_page.families() if one.name == name]
     sheets = draw_cameras(family, cpu)
     assert "eye" in sheets
     assert {sheet.shape for sheet in sheets.values()} == {SHEET_SHAPE}
 
 
-def test_no_picture_is_left_over() -> None:
-    names = {file.name for file in worlds_page.PICTURES.iterdir()}
+def test_no_image_is_left_over() -> None:
+    names = {file.name for file in worlds_page.IMAGES.iterdir()}
     shown = worlds_page.PAGE.read_text() + worlds_page.TUTORIAL.read_text()
     assert {name for name in names if f"worlds/{name}" not in shown} == set()
 
 
-def test_the_tutorial_draws_its_picture(
+def test_the_tutorial_draws_its_image(
     tmp_path: Path, fresh_registry: Registry, forget_balloon: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worlds_page.run_tutorial(tmp_path)
     assert "coins collected" in capsys.readouterr().out
     assert "balloon" in fresh_registry.known()
-    assert png_size(tmp_path / "balloon.png") == png_size(worlds_page.PICTURES / "balloon.png")
+    assert png_size(tmp_path / "balloon.png") == png_size(worlds_page.IMAGES / "balloon.png")
 
 
 def test_the_tutorial_keeps_the_rules_it_states(tmp_path: Path, fresh_registry: Registry, forget_balloon: None) -> None:

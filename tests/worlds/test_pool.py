@@ -1,4 +1,4 @@
-"""Lanes of a pool run their episodes as the protocol says, and nobody disturbs anybody. Judged by a plain model."""
+"""Pools compared with a plain model: episodes follow the protocol, and lanes do not affect each other."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,15 +15,14 @@ from tests.support.toy import Toy
 from worldloom.kernels.tables import I64, NO_MESH
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.episodes import first_wrong
-from worldloom.worlds.family import Outcome, State
-from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
-from worldloom.worlds.random import integer, lane_seeds, mix
+from worldloom.worlds.family import State, StepResult
+from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool, find_invalid_lane
+from worldloom.worlds.random import integers, lane_seeds, mix
 
 ASSETS = AssetLibrary(texture_size=8)
 AGENTS, LONGEST, MAX_STEPS = 2, 6, 4
 PUSHES = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0])
-"""Their sums are exact."""
+"""Actions whose sums are exact."""
 
 
 def make_pool(scene: Scene | None = None, **settings: object) -> Pool:
@@ -36,7 +35,7 @@ def seeds_from(*numbers: int) -> np.ndarray:
 
 
 def push(*rows: tuple[float, float]) -> dict[str, np.ndarray]:
-    """The same push by every agent of a lane."""
+    """Return the same push for every agent of a lane."""
     return {"push": np.repeat(np.array(rows, np.float32).reshape(-1, 1, 2), AGENTS, axis=1)}
 
 
@@ -46,7 +45,7 @@ def idle(lanes: I64, agents: int = AGENTS) -> dict[str, np.ndarray]:
 
 @dataclass
 class Lane:
-    """What one lane is expected to say."""
+    """Expected results of one lane."""
 
     seed: int
     status: int = INTERRUPTED
@@ -62,7 +61,7 @@ class Lane:
         if self.status != RUNNING:
             self.episode += 1
             self.count, self.pushed = 0, (0.0, 0.0)
-            self.end = 1 + int(integer(mix(seeds_from(self.seed), self.episode), 0, LONGEST)[0])
+            self.end = 1 + int(integers(mix(seeds_from(self.seed), self.episode), 0, LONGEST)[0])
             self.status, self.step_type, self.reward, self.discount = RUNNING, FIRST, 0.0, 1.0
             return
         self.count += 1
@@ -77,7 +76,7 @@ class Lane:
 
 
 class WorldsComeAndGo(RuleBasedStateMachine):
-    """Adds, steps, interrupts and frees lanes at random, in two pools over one scene; the second is never touched."""
+    """Add, step, interrupt and free lanes at random in one of two pools over one scene; the other must not change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +92,7 @@ class WorldsComeAndGo(RuleBasedStateMachine):
         self.before = self.snapshot()
 
     def snapshot(self) -> list[bytes]:
-        """All that the bystanders are, and all that is drawn of them."""
+        """Return the state and the frames of the lanes of the other pool."""
         lanes, pool = self.bystanders, self.other
         rows = pool.scene.rows(pool.scene_lane[lanes])
         return [
@@ -187,7 +186,7 @@ TestWorldsComeAndGo.settings = hypothesis_settings(max_examples=60, stateful_ste
 
 
 def run_until_end(pool: Pool) -> tuple[int, int, float]:
-    """Steps of a lone lane's first episode, its last status and discount."""
+    """Return the steps of a single lane's first episode, its last status and discount."""
     lanes = pool.add(seeds_from(5))
     pool.step(lanes, idle(lanes))
     while pool.status[lanes[0]] == RUNNING:
@@ -280,7 +279,7 @@ def test_a_refused_call_changes_nothing() -> None:
     pool.step(lanes, idle(lanes))
     twice = lanes[[0, 1, 0]]
     for call in (pool.free, pool.interrupt, lambda some: pool.step(some, idle(some))):
-        with pytest.raises(ValueError, match=f"lane {lanes[0]} of toy is named twice"):
+        with pytest.raises(ValueError, match=f"lane {lanes[0]} of toy is listed twice"):
             call(twice)
     pool.free(lanes[3:])
     with pytest.raises(ValueError, match=f"lane {lanes[3]} of toy: expected a lane that is in use"):
@@ -326,22 +325,22 @@ def test_thousands_of_lanes_come_without_a_loop_over_them() -> None:
 
 
 class Odd(Toy):
-    """Brings its outcome in another form than most."""
+    """A family that returns its result in another form: other dtypes, lists, views."""
 
-    form: Callable[[Outcome], Outcome]
+    form: Callable[[StepResult], StepResult]
 
-    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
         return type(self).form(super().step(state, lanes, actions))
 
 
 def test_an_outcome_may_come_in_any_form_that_numpy_takes() -> None:
     forms: list[Callable[[Any], Any]] = [
         lambda outcome: outcome,
-        lambda outcome: (outcome.reward.astype(np.float64), outcome.ended.astype(np.uint8)),
-        lambda outcome: (outcome.reward.tolist(), outcome.ended.tolist()),
-        lambda outcome: (np.asfortranarray(outcome.reward), np.repeat(outcome.ended, 2)[::2]),
-        lambda outcome: (outcome.reward[:, :1], outcome.ended),
-        lambda outcome: (np.broadcast_to(outcome.reward, outcome.reward.shape), outcome.ended),
+        lambda outcome: (outcome.reward.astype(np.float64), outcome.terminated.astype(np.uint8)),
+        lambda outcome: (outcome.reward.tolist(), outcome.terminated.tolist()),
+        lambda outcome: (np.asfortranarray(outcome.reward), np.repeat(outcome.terminated, 2)[::2]),
+        lambda outcome: (outcome.reward[:, :1], outcome.terminated),
+        lambda outcome: (np.broadcast_to(outcome.reward, outcome.reward.shape), outcome.terminated),
     ]
     seen = []
     for form in forms:
@@ -355,9 +354,9 @@ def test_an_outcome_may_come_in_any_form_that_numpy_takes() -> None:
 
 def test_an_outcome_that_does_not_fit_is_refused_and_nothing_noted() -> None:
     forms: list[Callable[[Any], Any]] = [
-        lambda outcome: (outcome.reward[:-1], outcome.ended),
-        lambda outcome: (outcome.reward, outcome.ended[:-1]),
-        lambda outcome: (np.repeat(outcome.reward, 3, axis=1), outcome.ended),
+        lambda outcome: (outcome.reward[:-1], outcome.terminated),
+        lambda outcome: (outcome.reward, outcome.terminated[:-1]),
+        lambda outcome: (np.repeat(outcome.reward, 3, axis=1), outcome.terminated),
     ]
     for form in forms:
         pool = Pool(type("Form", (Odd,), {"form": staticmethod(form)})({"agents": AGENTS}, ASSETS), Scene(ASSETS))
@@ -375,7 +374,7 @@ def test_lanes_may_be_named_in_any_form() -> None:
         lambda lanes: np.repeat(lanes, 2)[::2],
         lambda lanes: np.broadcast_to(lanes, lanes.shape),
     ]
-    compiled = len(first_wrong.signatures)  # type: ignore[attr-defined]
+    compiled = len(find_invalid_lane.signatures)  # type: ignore[attr-defined]
     for form in forms:
         pool = make_pool()
         lanes = form(pool.add(lane_seeds(0, 5)))
@@ -384,4 +383,4 @@ def test_lanes_may_be_named_in_any_form() -> None:
         pool.interrupt(lanes[1:])
         assert pool.status[lanes].tolist() == [RUNNING, *[INTERRUPTED] * 4]
         pool.free(lanes)
-    assert len(first_wrong.signatures) <= max(1, compiled)  # type: ignore[attr-defined]
+    assert len(find_invalid_lane.signatures) <= max(1, compiled)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Families are found by name, wherever they come from; what cannot be found is explained."""
+"""Families are found by name, whether offered by packages or added; errors say why one is not."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ TOY = "tests.support.toy:Toy"
 
 
 class Offers:
-    """Entry points as packages would have them; counts how often they are listed."""
+    """Entry points as packages have them; counts how often they are listed."""
 
     def __init__(self, **places: str) -> None:
         self.points = [EntryPoint(name, place, GROUP) for name, place in places.items()]
@@ -65,13 +65,13 @@ def test_listing_loads_no_family_of_the_box() -> None:
 
 def test_the_box_is_offered_by_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    offered = {offer.name: offer.value for offer in registry.installed_offers()}
+    offered = {offer.name: offer.value for offer in registry.installed_entry_points()}
     assert offered.items() >= project["entry-points"][GROUP].items()
     assert set(registry.known_families()) >= {"cartpole", "catch", "maze"}
 
 
 def test_a_third_party_package_is_seen(tmp_path: Path) -> None:
-    """A package is a folder with metadata on the search path; asked in a process that knows nothing else."""
+    """A package is a folder with metadata on the search path; a new process finds its family."""
     package = tmp_path / "kites-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: kites\nVersion: 1.0\n")
@@ -108,14 +108,16 @@ def test_without_families_it_says_so() -> None:
 
 
 def test_an_offer_under_another_name_is_refused() -> None:
-    assert "family 'kite' of tests.support.toy:Toy calls itself 'toy'" in refusal(Offers(kite=TOY), "kite")
+    assert "family 'kite' of tests.support.toy:Toy is a class with the name 'toy'" in refusal(Offers(kite=TOY), "kite")
 
 
 def test_two_offers_of_one_name_are_refused_and_nothing_else() -> None:
     offers = Offers(toy=TOY, unfinished="tests.support.toy:Unfinished")
     offers.points += [EntryPoint("toy", "tests.support.toy:SameName", GROUP), EntryPoint("toy", TOY, GROUP)]
-    expected = "there are two families named 'toy': tests.support.toy:Toy and tests.support.toy:SameName"
-    assert refusal(offers, "toy") == expected
+    assert refusal(offers, "toy") == (
+        "several families are named 'toy': tests.support.toy:Toy and tests.support.toy:SameName; "
+        "uninstall all but one of the packages"
+    )
     assert Registry(offers).known() == ("toy", "unfinished")
 
 
@@ -161,11 +163,11 @@ def test_a_place_that_is_none_is_refused(place: str) -> None:
         ("json:JSONDecoder", "'json' has no family 'JSONDecoder': expected a subclass of worldloom.worlds.family.Fam"),
         (
             "tests.support.toy:Unfinished",
-            "family tests.support.toy:Unfinished is not whole: it lacks step",
+            "family tests.support.toy:Unfinished is incomplete: it lacks step",
         ),
         (
             "tests.support.toy:Nameless",
-            "it lacks name, text, settings, labels, dress, fields, look, observe, reset, s",
+            "it lacks name, text, settings, labels, observe, place_camera, reset, state_fields, s",
         ),
         (
             "tests.support.toy:Loud",
@@ -182,12 +184,14 @@ def test_a_place_without_a_family_is_refused(place: str, message: str) -> None:
 def test_two_families_of_one_name_are_refused() -> None:
     found = Registry(Offers())
     found.add(TOY)
-    with pytest.raises(FamilyError, match=r"toy:SameName is a family named 'toy', and another of that nam"):
+    with pytest.raises(
+        FamilyError, match=r"toy:SameName is a family named 'toy', which is already the name of a family that was added"
+    ):
         found.add("tests.support.toy:SameName")
     assert found.find("toy") is Toy
     offered = Registry(Offers(toy=TOY))
     with pytest.raises(
-        FamilyError, match=r"SameName is a family named 'toy', and tests.support.toy:Toy offers another"
+        FamilyError, match=r"SameName is a family named 'toy', which is already the name of tests.support.toy:Toy"
     ):
         offered.add("tests.support.toy:SameName")
     assert offered.find("toy") is Toy
@@ -202,7 +206,7 @@ def test_the_process_has_a_registry_of_its_own(fresh_registry: Registry) -> None
 
 
 def test_a_module_may_pass_on_a_family_that_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Naming it imports the module, which may do more than that: it is how an operator's code is taken in."""
+    """Adding it imports the module, which may do more: that is how an operator's code is run."""
     (tmp_path / "passes_on_toys.py").write_text("from tests.support.toy import Toy\nran = True\n")
     monkeypatch.syspath_prepend(tmp_path)
     found = Registry(Offers(toy=f"{TOY} [toys]"))

@@ -1,4 +1,4 @@
-"""Any value in range is taken and comes back in the setting's type; anything else is refused in words."""
+"""Values in range are converted to the setting's type; others raise an error that says what was expected."""
 
 import math
 import re
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.worlds.settings import Setting, SettingError, Value, read_settings, take_settings
+from worldloom.worlds.settings import Setting, SettingError, Value, parse_assignments, parse_settings
 
 SIZE = Setting("size", 9, "Cells along a side.", minimum=3, maximum=1_000_000)
 GAIN = Setting("gain", 1.0, "How strong.", minimum=-2.5, maximum=4.0)
@@ -29,7 +29,7 @@ NOT_NUMBERS: st.SearchStrategy[object] = st.one_of(
 
 def refusal(setting: Setting, value: object) -> str:
     with pytest.raises(SettingError) as refused:
-        setting.take(value)
+        setting.parse(value)
     text = str(refused.value)
     assert f"{setting.name!r}" in text
     assert repr(value)[:100] in text
@@ -38,7 +38,7 @@ def refusal(setting: Setting, value: object) -> str:
 
 
 def forms_of_integer(value: int) -> list[object]:
-    """Everything that this integer may come as."""
+    """Return all types that this integer may have."""
     fitting = [kind for kind in NUMPY_INTEGERS if np.iinfo(kind).min <= value <= np.iinfo(kind).max]
     return [value, *(kind(value) for kind in fitting), *(np.array([value], kind) for kind in fitting)]
 
@@ -46,39 +46,39 @@ def forms_of_integer(value: int) -> list[object]:
 @given(st.integers(3, 1_000_000))
 def test_integers_in_range_are_taken_from_any_integer(value: int) -> None:
     for form in forms_of_integer(value):
-        taken = SIZE.take(form)
+        taken = SIZE.parse(form)
         assert (type(taken), taken) == (int, value)
 
 
 @given(st.integers(-2, 4))
 def test_numbers_are_taken_from_integers(value: int) -> None:
     for form in forms_of_integer(value):
-        taken = GAIN.take(form)
+        taken = GAIN.parse(form)
         assert (type(taken), taken) == (float, value)
 
 
 @given(st.floats(-2.5, 4.0, width=16))
 def test_numbers_in_range_are_taken_from_any_number(value: float) -> None:
     for form in (value, np.float16(value), np.float32(value), np.float64(value), np.array(value, np.float32)):
-        taken = GAIN.take(form)
+        taken = GAIN.parse(form)
         assert (type(taken), taken) == (float, value)
 
 
 @given(st.booleans())
 def test_truths_are_taken(value: bool) -> None:
-    assert FOG.take(value) is value
-    assert FOG.take(np.bool_(value)) is value
+    assert FOG.parse(value) is value
+    assert FOG.parse(np.bool_(value)) is value
 
 
 @given(st.text())
 def test_texts_are_taken(value: str) -> None:
-    taken = TITLE.take(value)
+    taken = TITLE.parse(value)
     assert (type(taken), taken) == (str, value)
 
 
 def test_choices_are_taken() -> None:
     for form in ("random", np.str_("random"), np.array("random")):
-        taken = LIGHT.take(form)
+        taken = LIGHT.parse(form)
         assert (type(taken), taken) == (str, "random")
 
 
@@ -133,7 +133,7 @@ def test_several_values_or_none_are_refused(value: object) -> None:
 
 @given(st.fixed_dictionaries({}, optional={"size": st.integers(3, 99), "fog": st.booleans(), "title": st.text()}))
 def test_what_is_not_given_is_the_default(some: dict[str, Value]) -> None:
-    taken = take_settings(TABLE, some)
+    taken = parse_settings(TABLE, some)
     assert taken == {setting.name: some.get(setting.name, setting.default) for setting in TABLE}
     assert list(taken) == [setting.name for setting in TABLE]
 
@@ -143,7 +143,7 @@ def test_what_is_not_given_is_the_default(some: dict[str, Value]) -> None:
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known(name: str, nearest: str | None) -> None:
     with pytest.raises(SettingError) as refused:
-        take_settings(TABLE, {name: 3})
+        parse_settings(TABLE, {name: 3})
     text = str(refused.value)
     assert f"unknown setting {name!r}" in text
     assert "expected some of size, gain, count, number, fog, light, title" in text
@@ -156,12 +156,12 @@ def test_an_unknown_name_is_refused_with_the_nearest_known(name: str, nearest: s
 @given(st.text(min_size=1).filter(lambda name: name not in {setting.name for setting in TABLE}))
 def test_any_unknown_name_is_refused(name: str) -> None:
     with pytest.raises(SettingError, match=re.escape(f"unknown setting {repr(name)[:100]}")):
-        take_settings(TABLE, {name: 3})
+        parse_settings(TABLE, {name: 3})
 
 
 def test_a_family_without_settings_says_so() -> None:
     with pytest.raises(SettingError, match="unknown setting 'size': expected some of none"):
-        take_settings((), {"size": 3})
+        parse_settings((), {"size": 3})
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ WRITTEN: list[tuple[st.SearchStrategy[Any], Setting, Callable[[Any], str]]] = [
 @given(st.sampled_from(WRITTEN).flatmap(lambda one: st.tuples(one[0], st.just(one[1]), st.just(one[2]))))
 def test_what_is_written_is_read(case: tuple[Value, Setting, Callable[[Any], str]]) -> None:
     value, setting, write = case
-    read = read_settings(TABLE, [f"{setting.name}={write(value)}"])
+    read = parse_assignments(TABLE, [f"{setting.name}={write(value)}"])
     assert read == {setting.name: value}
     assert type(read[setting.name]) is type(setting.default)
 
@@ -216,4 +216,4 @@ def test_what_is_written_is_read(case: tuple[Value, Setting, Callable[[Any], str
 )
 def test_what_cannot_be_read_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(SettingError, match=re.escape(message)):
-        read_settings(TABLE, words)
+        parse_assignments(TABLE, words)

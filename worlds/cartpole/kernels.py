@@ -1,16 +1,14 @@
-"""A cart on a rail and a pole that swings on it: the true equations of motion, by fourth-order Runge-Kutta.
+"""Kernels of cartpole: a cart on a rail and a pole that swings on it, integrated by fourth-order Runge-Kutta.
 
 The cart (mass M) is at x. The pole is a uniform rod (mass m, half length l) that turns freely on the cart; its angle is
-0 upright and grows towards +x. Nothing rubs. With force F along the rail, Lagrange's equations are
+0 upright and grows towards +x. There is no friction. With force F along the rail, Lagrange's equations are
 
     (M + m) x'' + m l (cos(angle) angle'' - sin(angle) angle'^2) = F
     cos(angle) x'' + (4/3) l angle'' = g sin(angle)
 
 and the energy is (M + m)/2 x'^2 + m l cos(angle) x' angle' + (2/3) m l^2 angle'^2 + m g l cos(angle).
 
-How a cart and its pole look: the poses of what moves, and of the shadows it throws on the floor.
-
-A lane's rows come from a list of things that is put into it once; only numbers that change are written here.
+State arrays: `motion` [L, 4] is x, angle, speed (x') and spin (angle'); `cos_sin` [L, 2] the angle's cosine and sine.
 """
 
 import math
@@ -18,8 +16,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.compiling import inlined, kernel, kernel_holding_gil
-from worldloom.kernels.tables import F32, F64, I32, I64
+from worldloom.kernels.compiling import inlined, kernel
+from worldloom.kernels.tables import F32, F64, I64
 from worldloom.worlds.random import scalar_uniform
 
 CART_KG = 1.0
@@ -27,9 +25,9 @@ POLE_KG = 0.1
 HALF_LENGTH_M = 0.5
 GRAVITY = 9.81
 FORCE_N = 10.0
-"""What a force of 1 stands for."""
+"""Newtons of an action of 1."""
 START_X_M, START_ANGLE, START_SPEED = 0.2, 0.1, 0.05
-"""How far from rest, hanging in the middle, an episode may begin: metres, radians, and either per second."""
+"""Largest deviation from rest at the start of an episode: metres, radians, and metres or radians per second."""
 
 _TOTAL_KG = CART_KG + POLE_KG
 _POLE_SHARE = POLE_KG / _TOTAL_KG
@@ -37,7 +35,7 @@ _POLE_SHARE = POLE_KG / _TOTAL_KG
 
 @inlined
 def _accelerations(newtons: float, spin: float, cos: float, sin: float) -> tuple[float, float]:
-    """Of the cart and of the angle: the two equations solved for x'' and angle''."""
+    """Return x'' and angle'': the two equations of motion solved for them."""
     pushed = newtons / _TOTAL_KG + _POLE_SHARE * HALF_LENGTH_M * spin * spin * sin
     angular = (GRAVITY * sin - cos * pushed) / (HALF_LENGTH_M * (4.0 / 3.0 - _POLE_SHARE * cos * cos))
     return pushed - _POLE_SHARE * HALF_LENGTH_M * angular * cos, angular
@@ -47,7 +45,7 @@ def _accelerations(newtons: float, spin: float, cos: float, sin: float) -> tuple
 def _runge_kutta(
     x: float, angle: float, speed: float, spin: float, cos: float, sin: float, newtons: float, step_s: float
 ) -> tuple[float, float, float, float]:
-    """One step; `cos` and `sin` are those of the angle it starts from."""
+    """Return x, angle, speed and spin after one step; `cos` and `sin` are those of the angle at its start."""
     half = 0.5 * step_s
     a1, w1 = _accelerations(newtons, spin, cos, sin)
     v2, s2 = speed + half * a1, spin + half * w1
@@ -69,27 +67,27 @@ def _runge_kutta(
 
 
 @kernel
-def step_cartpole(
+def step_cartpoles(
     lanes: I64,
     force: F32,
     half_rail_m: float,
     step_s: float,
     substeps: int,
     motion: F64,
-    aim: F64,
+    cos_sin: F64,
     reward: F32,
-    ended: NDArray[np.bool_],
+    terminated: NDArray[np.bool_],
 ) -> None:
-    """Advance lanes by `substeps` steps of `step_s` seconds each under one force [n] in -1..1.
+    """Advance lanes by `substeps` steps of `step_s` seconds under one force [n] in -1..1.
 
-    `motion` [L, 4] is x, angle and how fast each changes, `aim` [L, 2] the angle's cosine and sine. A cart that reaches
-    the end of the rail stays there, and its episode has ended.
+    A cart that reaches the end of the rail stays there, and its episode is over. `reward` [n] and `terminated` [n] are
+    outputs.
     """
     for i in range(len(lanes)):
         lane = lanes[i]
         push = float(force[i])
         x, angle, speed, spin = motion[lane, 0], motion[lane, 1], motion[lane, 2], motion[lane, 3]
-        cos, sin = aim[lane, 0], aim[lane, 1]
+        cos, sin = cos_sin[lane, 0], cos_sin[lane, 1]
         hit = False
         for _ in range(substeps):
             x, angle, speed, spin = _runge_kutta(x, angle, speed, spin, cos, sin, FORCE_N * push, step_s)
@@ -99,68 +97,19 @@ def step_cartpole(
                 hit = True
                 break
         motion[lane, 0], motion[lane, 1], motion[lane, 2], motion[lane, 3] = x, angle, speed, spin
-        aim[lane, 0], aim[lane, 1] = cos, sin
-        aside = x / half_rail_m
-        reward[i] = (0.5 + 0.5 * cos) * (1.0 - 0.5 * aside * aside) * (1.0 - 0.2 * push * push)
-        ended[i] = hit
+        cos_sin[lane, 0], cos_sin[lane, 1] = cos, sin
+        offset = x / half_rail_m
+        reward[i] = (0.5 + 0.5 * cos) * (1.0 - 0.5 * offset * offset) * (1.0 - 0.2 * push * push)
+        terminated[i] = hit
 
 
 @kernel
-def start_cartpole(lanes: I64, seeds: NDArray[np.uint64], motion: F64, aim: F64) -> None:
-    """Near rest, hanging down near the middle of the rail: how near, each lane's seed says."""
+def reset_cartpoles(lanes: I64, seeds: NDArray[np.uint64], motion: F64, cos_sin: F64) -> None:
+    """Set the pole hanging down near the middle of the rail, almost at rest; the deviations are random."""
     for i in range(len(lanes)):
         lane = lanes[i]
         motion[lane, 0] = START_X_M * (2.0 * scalar_uniform(seeds[i], 0) - 1.0)
         motion[lane, 1] = math.pi + START_ANGLE * (2.0 * scalar_uniform(seeds[i], 1) - 1.0)
         motion[lane, 2] = START_SPEED * (2.0 * scalar_uniform(seeds[i], 2) - 1.0)
         motion[lane, 3] = START_SPEED * (2.0 * scalar_uniform(seeds[i], 3) - 1.0)
-        aim[lane, 0], aim[lane, 1] = math.cos(motion[lane, 1]), math.sin(motion[lane, 1])
-
-
-PIVOT_Y_M, PIVOT_Z_M = -0.26, 1.55
-"""Where the pole turns, beside and above the cart's place on the rail."""
-POLE_WIDE_M = 0.12
-SUN_AT = (-0.45, -0.75, 1.0)
-"""The way to the light."""
-_EAST, _NORTH = SUN_AT[0] / SUN_AT[2], SUN_AT[1] / SUN_AT[2]
-"""How far towards the light one goes along x and y for a metre up; a shadow lies as far the other way."""
-
-
-@kernel_holding_gil
-def dress_cartpoles(
-    lanes: I64,
-    scene_lanes: I32,
-    first_row: I32,
-    motion: F64,
-    aim: F64,
-    carried_x: F32,
-    carried_at: int,
-    pole_at: int,
-    pose: F32,
-) -> None:
-    """The cart and the pole where they are now.
-
-    What goes with the cart is at `carried_x` [m] when the cart is in the middle, from place `carried_at` of a lane's
-    rows on. From `pole_at` on: the pole, its shadow, the knob at its tip, the knob's shadow.
-    """
-    for k in range(lanes.size):
-        lane, first = lanes[k], first_row[scene_lanes[k]]
-        x, cos, sin = motion[lane, 0], aim[lane, 0], aim[lane, 1]
-        for thing in range(carried_x.size):
-            pose[first + carried_at + thing, 0, 3] = carried_x[thing] + np.float32(x)
-        pole = pose[first + pole_at]
-        wide_x, wide_z = POLE_WIDE_M * cos, -POLE_WIDE_M * sin
-        long_x, long_z = 2 * HALF_LENGTH_M * sin, 2 * HALF_LENGTH_M * cos
-        middle_x, middle_z = 0.5 * long_x + x, PIVOT_Z_M + 0.5 * long_z
-        pole[0, 0], pole[2, 0] = wide_x, wide_z
-        pole[0, 2], pole[2, 2] = long_x, long_z
-        pole[0, 3], pole[1, 3], pole[2, 3] = middle_x, PIVOT_Y_M, middle_z
-        shadow = pose[first + pole_at + 1]
-        shadow[0, 0], shadow[1, 0] = wide_x - wide_z * _EAST, -wide_z * _NORTH
-        shadow[0, 2], shadow[1, 2] = long_x - long_z * _EAST, -long_z * _NORTH
-        shadow[0, 3], shadow[1, 3] = middle_x - middle_z * _EAST, PIVOT_Y_M - middle_z * _NORTH
-        knob = pose[first + pole_at + 2]
-        tip_x, tip_z = long_x + x, PIVOT_Z_M + long_z
-        knob[0, 3], knob[1, 3], knob[2, 3] = tip_x, PIVOT_Y_M, tip_z
-        shadow = pose[first + pole_at + 3]
-        shadow[0, 3], shadow[1, 3] = tip_x - tip_z * _EAST, PIVOT_Y_M - tip_z * _NORTH
+        cos_sin[lane, 0], cos_sin[lane, 1] = math.cos(motion[lane, 1]), math.sin(motion[lane, 1])

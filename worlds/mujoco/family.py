@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
-from worldloom.worlds.family import Outcome, Spec, State
+from worldloom.worlds.family import Spec, State, StepResult
 from worldloom.worlds.mujoco.models.files import load_model
 from worldloom.worlds.mujoco.rewards import reward_of
 from worldloom.worlds.mujoco.simulation import physics
@@ -37,17 +37,17 @@ class Mujoco(Simulated):
         Setting("noise", 0.0, "Standard deviation of the noise in the first positions and velocities.", 0, 1000),
     )
 
-    required = ("model",)
+    required_settings = ("model",)
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        super().__init__(given, assets)
-        name = str(self.given["model"])
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(settings, assets)
+        name = str(self.setting_values["model"])
         model = load_model(name)
-        self.max_steps = int(self.given["max_steps"])
+        self.max_steps = int(self.setting_values["max_steps"])
         self.actions = (control_spec(model),) if model.nu else ()
         self._reward = reward_of(os.path.normpath(name))
-        self._noise = float(self.given["noise"])
-        self._calls = physics.calls_of_step(model, int(self.given["control_steps"]))
+        self._noise = float(self.setting_values["noise"])
+        self._calls = physics.calls_of_step(model, int(self.setting_values["control_steps"]))
         self._places = _places(model)
         self.observations = (
             Spec("qpos", "float64", (model.nq,), "The positions of the joints."),
@@ -79,7 +79,7 @@ class Mujoco(Simulated):
         state.unstable[lanes] = False
         self._run(state, lanes, np.empty((len(lanes), 0)), physics.calls_of_start())
 
-    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
         """Some steps of the simulation. One that could not even begin ends here."""
         controls = np.empty((len(lanes), 0))
         if self.actions:
@@ -92,7 +92,7 @@ class Mujoco(Simulated):
             if isinstance(judged, tuple):
                 judged, ended[~gone] = judged
             reward[~gone] = judged
-        return Outcome(reward[:, None], ended)
+        return StepResult(reward[:, None], ended)
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         """Positions, velocities, or what a sensor reads."""

@@ -229,7 +229,7 @@ def _world_settings(start: Start) -> dict[str, object]:
     try:
         known = {setting.name: setting for setting in find_family(family[:100]).settings}
         if _AGENTS in known:
-            settings[_AGENTS] = known[_AGENTS].take(start.actors)
+            settings[_AGENTS] = known[_AGENTS].parse(start.actors)
     except FamilyError:
         pass  # it is refused when the world is made
     except SettingError as error:

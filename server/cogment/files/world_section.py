@@ -100,7 +100,7 @@ def _take(section: Entry, table: Mapping[str, Setting]) -> dict[str, Value]:
     taken = {}
     for name, value in section.section(table).items():
         try:
-            taken[name] = table[name].take(value.scalar(table[name].expected))
+            taken[name] = table[name].parse(value.scalar(table[name].expected))
         except SettingError as error:
             value.fail(str(error))
     return taken

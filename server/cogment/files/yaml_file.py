@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 
 from worldloom.server.options import ConfigError
-from worldloom.worlds.settings import plain, shortened
+from worldloom.worlds.settings import abbreviate, format_number
 
 MOST_BYTES = 1 << 20
 _KINDS = {"tag:yaml.org,2002:null": "nothing", "tag:yaml.org,2002:binary": "bytes"}
@@ -51,7 +51,7 @@ class Entry:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
-                key.fail(f"unknown key {shortened(name)}{hint}{self._where}: expected some of {', '.join(known)}")
+                key.fail(f"unknown key {abbreviate(name)}{hint}{self._where}: expected some of {', '.join(known)}")
         for name in required:
             if name not in found or found[name][1].is_nothing:
                 self.fail(f"key {name!r} is missing{self._where}: expected it there")
@@ -68,7 +68,7 @@ class Entry:
             key = Entry(self._file, f"a key{self._where}", key_node)
             name = key.text()
             if name in found:
-                key.fail(f"key {shortened(name)} is there twice{self._where}: expected it once")
+                key.fail(f"key {abbreviate(name)} is there twice{self._where}: expected it once")
             called = f"{self.called}.{name}" if self.called else name
             found[name] = (key, Entry(self._file, called, value_node))
         return found
@@ -106,7 +106,7 @@ class Entry:
 
     def seconds(self, most: float) -> float:
         """A number of seconds above 0."""
-        expected = f"a number of seconds above 0, {plain(most)} at most"
+        expected = f"a number of seconds above 0, {format_number(most)} at most"
         value = self.scalar(expected)
         if type(value) not in (int, float) or not 0 < value <= most:
             self.refuse(expected)
@@ -137,7 +137,7 @@ class Entry:
     @property
     def _shown(self) -> str:
         if isinstance(self._node, yaml.ScalarNode):
-            return _kind(self._node) or shortened(self._node.value)
+            return _kind(self._node) or abbreviate(self._node.value)
         kind = "mapping" if isinstance(self._node, yaml.MappingNode) else "list"
         return f"a {kind}" if self._node.value else f"an empty {kind}"
 

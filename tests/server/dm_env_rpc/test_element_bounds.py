@@ -12,7 +12,7 @@ from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.specs import tensor_spec
 from worldloom.server.dm_env_rpc.tensors import ActionReader, pack
 from worldloom.server.engine.world import idle_action
-from worldloom.worlds.describe import range_in_words
+from worldloom.worlds.describe import format_range
 from worldloom.worlds.family import Spec
 
 ranges = st.lists(
@@ -106,4 +106,4 @@ def test_ranges_that_make_no_sense_are_refused(
 
 
 def test_ranges_of_their_own_are_said_in_words() -> None:
-    assert range_in_words({"minimum": [0.0, None], "maximum": [1.0, 2.0]}) == "a range for each"
+    assert format_range({"minimum": [0.0, None], "maximum": [1.0, 2.0]}) == "a range for each"

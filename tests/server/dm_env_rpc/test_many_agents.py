@@ -43,14 +43,14 @@ def test_eight_agents_in_one_maze(harness: EngineHarness, cpu: CPURenderer) -> N
     settings: dict[str, Any] = {"size": 7, "goals": 3, "agents": 8, "max_steps": 40, "speed": 0.5, "turn_speed": 60.0}
     streams = join_all(harness, 8, "maze", seed=5, **settings)
     direct = ReferenceWorld(cpu, "maze", 5, **settings)
-    chance = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     see = (*SEEN, "position", "heading", "goals_left")
     rewards = np.zeros(8)
     ends = set()
     for step in range(150):
-        move, turn = chance.uniform(-1, 1, (8, 2)).astype(np.float32), chance.uniform(-1, 1, 8).astype(np.float32)
+        move, turn = rng.uniform(-1, 1, (8, 2)).astype(np.float32), rng.uniform(-1, 1, 8).astype(np.float32)
         pictures = ("eye.rgb",) if step % 25 == 0 else ()
-        for agent in chance.permutation(8):
+        for agent in rng.permutation(8):
             assert not streams[agent].replies
             streams[agent].post_step(*see, *pictures, move=move[agent], turn=turn[agent])
             if agent % 3 == 0:

@@ -113,7 +113,7 @@ def test_settings_of_two_callers_are_both_applied(harness: EngineHarness) -> Non
     one.take("reset_world")
     two.take("reset_world")
     family = harness.engine.directory.worlds[one.world].pool.family
-    assert (family.max_steps, family.given["speed"]) == (1, 0.5)
+    assert (family.max_steps, family.setting_values["speed"]) == (1, 0.5)
 
 
 @pytest.mark.parametrize("changed", [{"size": 7}, {"goals": 2}, {"agents": 1}])

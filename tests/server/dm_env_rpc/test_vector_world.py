@@ -25,7 +25,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 SIZE = {"width": 10, "height": 6}
 
 
-def random_actions(direct: ReferenceWorld, chance: np.random.Generator) -> dict[str, np.ndarray]:
+def random_actions(direct: ReferenceWorld, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """[lanes, agents, *shape] in range, for each action."""
     made = {}
     for spec in direct.pool.family.actions:
@@ -34,9 +34,9 @@ def random_actions(direct: ReferenceWorld, chance: np.random.Generator) -> dict[
         shape = (len(direct.lanes), direct.pool.family.agents, *spec.shape)
         whole = np.dtype(spec.dtype).kind == "i"
         values = (
-            chance.integers(np.asarray(spec.minimum, int), np.asarray(spec.maximum, int) + 1, shape)
+            rng.integers(np.asarray(spec.minimum, int), np.asarray(spec.maximum, int) + 1, shape)
             if whole
-            else chance.uniform(spec.minimum, spec.maximum, shape)
+            else rng.uniform(spec.minimum, spec.maximum, shape)
         )
         made[spec.name] = values.astype(spec.dtype)
     return made
@@ -57,9 +57,9 @@ def test_every_byte_is_what_pool_and_renderer_make(
     )
     other.join(other.create(family, seed=4, **settings), **SIZE, samples=samples)
     direct = ReferenceWorld(cpu, family, 3, lanes or 1, **settings)
-    chance = np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     for _ in range(10):
-        actions = random_actions(direct, chance)
+        actions = random_actions(direct, rng)
         sent = {name: values[:, 0] if lanes else values[0, 0] for name, values in actions.items()}
         other.post_step(*other.names)
         stream.post_step(*stream.names, **sent)
@@ -91,12 +91,12 @@ def test_each_lane_runs_its_own_episodes(harness: EngineHarness, cpu: CPURendere
     """Cartpoles fall at different times; the step after a lane's last begins its next episode, action or not."""
     stream = harness.stream()
     stream.join(stream.create("maze", size=5, goals=1, agents=1, lanes=6, speed=1.0, max_steps=30, seed=2))
-    chance = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     before = np.full(6, LAST)
     ends = np.zeros(6, int)
     for _ in range(80):
         told = stream.step(
-            "step_type", "reward", "discount", move=chance.uniform(-1, 1, (6, 2)), turn=chance.uniform(-1, 1, 6)
+            "step_type", "reward", "discount", move=rng.uniform(-1, 1, (6, 2)), turn=rng.uniform(-1, 1, 6)
         )
         kinds = told.observations["step_type"]
         assert told.state == RUNNING
@@ -194,9 +194,9 @@ def test_each_lane_has_the_seed_that_its_place_in_the_world_says(
     pool = Pool(find_family(family)(settings, assets), Scene(assets))
     alone = pool.add(lane_seeds(seed, 9)[4:5])  # the last lane, without the others
     see = [spec.name for spec in pool.family.observations]
-    chance = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for _ in range(20):
-        actions = random_actions(direct, chance)
+        actions = random_actions(direct, rng)
         direct.step(**actions)
         pool.step(alone, {name: values[4:5] for name, values in actions.items()})
         seen = stream.step(*see, "step_type", **{name: values[:, 0] for name, values in actions.items()}).observations

@@ -9,12 +9,19 @@ from tests.support.faulty_families import Faulty
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
 
-IN_STEPS = ("reset", "step", "reward shape", "reward is text", "ended shape", "no outcome")
+IN_STEPS = ("reset", "step", "reward shape", "reward is text", "ended shape", "no result")
 IN_OBSERVATIONS = (
     *("observe", "observation shape", "observation length", "observation dtype"),
     *("observation is a list", "no observation"),
 )
-IN_PICTURES = ("look", "dress", "pose shape", "pose is no number", "near plane behind", "mesh that is not there")
+IN_PICTURES = (
+    "place_camera",
+    "write_instances",
+    "pose shape",
+    "pose is no number",
+    "near plane behind",
+    "mesh that is not there",
+)
 
 
 @pytest.fixture
@@ -78,7 +85,7 @@ def test_what_was_not_asked_for_cannot_fail(harness: EngineHarness, fault: str) 
     assert [stream.step(*see).state for _ in range(3)] == [RUNNING, RUNNING, TERMINATED]
 
 
-@pytest.mark.parametrize("fault", ["observe", "look", "mesh that is not there"])
+@pytest.mark.parametrize("fault", ["observe", "place_camera", "mesh that is not there"])
 def test_an_agent_who_cannot_see_does_not_stop_the_others_in_its_world(harness: EngineHarness, fault: str) -> None:
     asks, does_not = harness.stream(), harness.stream()
     world = asks.create("faulty", agents=2)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from worldloom.kernels.tables import I64
 from worldloom.render.cpu import CPURenderer
-from worldloom.worlds.family import Outcome, State
+from worldloom.worlds.family import State, StepResult
 
 
 def joined(harness: EngineHarness, family: str = "catch", lanes: int | None = None, **join: Any) -> Stream:
@@ -100,7 +100,7 @@ def test_one_call_of_the_family_steps_all_worlds_of_a_pool(
     calls: list[int] = []
     step = family.step
 
-    def counted(state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
+    def counted(state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
         calls.append(len(lanes))
         return step(state, lanes, actions)
 

@@ -1,4 +1,4 @@
-"""Cartpole: judged by a model in plain Python, by what physics keeps, and by whether its task can be done."""
+"""Cartpole: compared with a model in plain Python and with conservation laws, and solved by a controller."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.cartpole.family import SUBSTEP_S, SUBSTEPS, Cartpole
-from worldloom.worlds.cartpole.kernels import step_cartpole
+from worldloom.worlds.cartpole.kernels import step_cartpoles
 from worldloom.worlds.pool import FIRST, LAST, MID, RUNNING, TERMINATED, Pool
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
@@ -26,7 +26,7 @@ STEP_TYPES = {"FIRST": FIRST, "MID": MID, "LAST": LAST}
 LABELS = {name: number for number, name in enumerate(Cartpole.labels)}
 ENDLESS = math.inf
 DIFFERENCE = 1e-11
-"""Between the courses of the kernel and of the model, at most."""
+"""Largest difference between the kernel and the model."""
 
 
 def make_pool(**chosen: object) -> Pool:
@@ -38,18 +38,18 @@ def push(force: "np.ndarray | float", lanes: int) -> dict[str, np.ndarray]:
 
 
 def travel(starts: F64, force: float, step_s: float, steps: int, substeps: int = 1) -> Iterator[F64]:
-    """The motion [n, 4] on an endless rail, after each step."""
+    """Yield the motion [n, 4] on an endless rail, after each step."""
     motion = np.array(starts, np.float64)
-    aim = np.stack([np.cos(motion[:, 1]), np.sin(motion[:, 1])], axis=1)
+    cos_sin = np.stack([np.cos(motion[:, 1]), np.sin(motion[:, 1])], axis=1)
     lanes, forces = np.arange(len(motion)), np.full(len(motion), force, np.float32)
     reward, ended = np.empty(len(motion), np.float32), np.empty(len(motion), np.bool_)
     for _ in range(steps):
-        step_cartpole(lanes, forces, ENDLESS, step_s, substeps, motion, aim, reward, ended)
+        step_cartpoles(lanes, forces, ENDLESS, step_s, substeps, motion, cos_sin, reward, ended)
         yield motion
 
 
 def random_forces(rng: np.random.Generator, steps: int, lanes: int, longest: int) -> np.ndarray:
-    """Forces that are held for up to `longest` steps each."""
+    """Return random forces, each held for up to `longest` steps."""
     forces = rng.uniform(-1, 1, (steps, lanes)).astype(np.float32)
     for step in range(1, steps):
         held = rng.uniform(size=lanes) < 1 - 1 / longest
@@ -159,7 +159,7 @@ def test_it_starts_hanging_near_rest() -> None:
 
 
 def swing_up(motion: F64) -> F64:
-    """A controller from the books: pump energy until the pole is nearly up, then hold it (LQR gains, rounded)."""
+    """A standard controller: add energy until the pole is nearly up, then balance it (LQR gains, rounded)."""
     x, angle, speed, spin = motion.T
     angle = (angle + math.pi) % (2 * math.pi) - math.pi
     up_j = model.POLE * model.GRAVITY * model.LENGTH / 2
@@ -183,7 +183,7 @@ def test_the_pole_can_be_swung_up_and_held() -> None:
     assert np.mean(rewards[-100:], axis=0).min() > 0.999
 
 
-def test_the_same_bytes_in_any_company() -> None:
+def test_the_same_bytes_in_any_pool() -> None:
     check_same_bytes(lambda assets: Cartpole({"max_steps": 40}, assets))
 
 
@@ -200,7 +200,7 @@ def test_all_that_moves_is_in_the_picture(
     lanes = pool.add(lane_seeds(1, 1))
     pool.step(lanes, push(0.0, 1))
     pool.state.motion[lanes, :2] = aside * rail / 2, angle
-    pool.state.aim[lanes] = math.cos(angle), math.sin(angle)
+    pool.state.cos_sin[lanes] = math.cos(angle), math.sin(angle)
     views = pool.views(lanes, "eye", width=int(160 * aspect), height=160, outputs=output_bits(["segmentation"]))
     labels = draw(pool, views, cpu)[0]["segmentation"]
     assert set(labels.ravel()) == set(range(len(Cartpole.labels)))
@@ -212,10 +212,10 @@ def test_every_output_is_drawn(cpu: Renderer) -> None:
     pool = make_pool()
     lanes = pool.add(lane_seeds(1, 1))
     pool.step(lanes, push(0.0, 1))
-    (pictures,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUT_NAMES)), cpu)
-    assert pictures["rgb"].std() > 20
-    assert pictures["gray"].std() > 15
-    assert len(np.unique(pictures["depth"])) > 100
+    (frames,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUT_NAMES)), cpu)
+    assert frames["rgb"].std() > 20
+    assert frames["gray"].std() > 15
+    assert len(np.unique(frames["depth"])) > 100
 
 
 @given(st.floats(2, 10), st.integers(1, 1_000_000))

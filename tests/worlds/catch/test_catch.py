@@ -1,4 +1,4 @@
-"""Catch: judged by a model in plain Python, the same in any company, and to be seen in its pictures."""
+"""Catch: compared with a model in plain Python, deterministic in any pool, and visible in its frames."""
 
 import numpy as np
 import pytest
@@ -88,12 +88,12 @@ def test_a_time_limit_interrupts() -> None:
         assert (pool.discount[lanes] == 1).all()
 
 
-def test_the_same_bytes_in_any_company() -> None:
+def test_the_same_bytes_in_any_pool() -> None:
     check_same_bytes(lambda assets: Catch({}, assets))
 
 
 class LooksAtLanes(Catch):
-    """What no family may do."""
+    """A family that breaks the rules: its episodes depend on the numbers of lanes."""
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         super().reset(state, lanes, seeds)
@@ -111,7 +111,7 @@ def test_seeds_differ() -> None:
 
 @settings(max_examples=25)
 @given(rows=st.integers(3, 64), columns=st.integers(2, 64), aspect=st.sampled_from([1.0, 1.5, 3.0]))
-def test_the_pictures_show_the_ball_and_the_paddle_where_they_are(
+def test_the_frames_show_the_ball_and_the_paddle_where_they_are(
     cpu: Renderer, rows: int, columns: int, aspect: float
 ) -> None:
     pool = make_pool(rows=rows, columns=columns)
@@ -122,8 +122,8 @@ def test_the_pictures_show_the_ball_and_the_paddle_where_they_are(
     height = 320
     views = pool.views(lanes, "eye", width=int(height * aspect), height=height, outputs=output_bits(["segmentation"]))
     cell = height / 2 / float(views.half_height[0])
-    for lane, pictures in enumerate(draw(pool, views, cpu)):
-        labels = pictures["segmentation"]
+    for lane, frames in enumerate(draw(pool, views, cpu)):
+        labels = frames["segmentation"]
         assert set(labels.ravel()) <= set(range(len(Catch.labels)))
         for label, (row, column) in (
             ("ball", pool.state.ball[lane]),
@@ -143,11 +143,11 @@ def test_every_label_is_seen_and_every_output_drawn(cpu: Renderer) -> None:
     pool = make_pool()
     lanes = pool.add(lane_seeds(1, 1))
     pool.step(lanes, moves(0))
-    (pictures,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUT_NAMES)), cpu)
-    assert set(pictures["segmentation"].ravel()) == set(range(len(Catch.labels)))
-    assert pictures["rgb"].std() > 20
-    assert pictures["gray"].std() > 10
-    assert len(np.unique(pictures["depth"])) > 10
+    (frames,) = draw(pool, pool.views(lanes, "eye", outputs=output_bits(OUTPUT_NAMES)), cpu)
+    assert set(frames["segmentation"].ravel()) == set(range(len(Catch.labels)))
+    assert frames["rgb"].std() > 20
+    assert frames["gray"].std() > 10
+    assert len(np.unique(frames["depth"])) > 10
 
 
 @given(st.integers(3, 64), st.integers(2, 64), st.integers(1, 1_000_000))

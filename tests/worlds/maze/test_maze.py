@@ -1,4 +1,4 @@
-"""The maze's rules: against a model in plain Python, at its limits, and from seed to seed."""
+"""The maze's rules: compared with a model in plain Python, at the limits of settings, and for many seeds."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.determinism import check_same_bytes, check_seeds_differ
-from tests.support.maze_model import RADIUS, MazeModel, Walker
+from tests.support.maze_model import RADIUS_M, MazeModel, Walker
 from worldloom.kernels.tables import I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
@@ -22,7 +22,7 @@ ASSETS = AssetLibrary(texture_size=8)
 
 
 def make_pool(lanes: int, seed: int = 0, **given: object) -> tuple[Pool, I64]:
-    """A pool whose lanes have begun their first episode."""
+    """Return a pool whose lanes have begun their first episode."""
     pool = Pool(Maze(given, ASSETS), Scene(ASSETS))
     added = pool.add(lane_seeds(seed, lanes))
     pool.step(added, no_actions(pool, lanes))
@@ -35,7 +35,7 @@ def no_actions(pool: Pool, lanes: int) -> dict[str, np.ndarray]:
 
 
 def some_actions(pool: Pool, lanes: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Anything, but rather forward than back, and often as fast as can be: agents get about and into corners."""
+    """Return random actions, more often forward than back and often at full speed: agents reach corners."""
     agents = pool.family.agents
     move = np.clip(rng.normal((0.6, 0.0), (0.7, 0.5), (lanes, agents, 2)), -1, 1)
     turn = np.clip(rng.normal(0.0, 0.5, (lanes, agents)), -1, 1)
@@ -51,8 +51,8 @@ def copy_to_model(pool: Pool, lane: int) -> MazeModel:
             Walker((x, y), h) for (x, y), h in zip(state.position[lane].tolist(), state.heading[lane], strict=True)
         ],
         goals=[(x, y) for x, y in state.goal_position[lane].tolist()],
-        speed=float(family.given["speed"]),
-        turn_speed=math.radians(float(family.given["turn_speed"])),
+        speed=float(family.setting_values["speed"]),
+        turn_speed=math.radians(float(family.setting_values["turn_speed"])),
     )
 
 
@@ -66,7 +66,7 @@ def copy_to_model(pool: Pool, lane: int) -> MazeModel:
     ],
 )
 def test_agrees_with_the_model(setting: dict[str, Any]) -> None:
-    """10,000 steps: ends and rewards to the number, places to 1e-11.
+    """10,000 steps: ends and rewards are equal, positions to 1e-11.
 
     Kernels may fuse a product and a sum, which rounds once instead of twice, so places are some 1e-16 apart after a
     step. Going around a corner or another agent multiplies that by a little, and an episode here has up to 250 steps:
@@ -101,7 +101,7 @@ def test_agrees_with_the_model(setting: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("setting", [{}, {"size": 7, "agents": 3, "textures": "random", "lighting": "random"}])
-def test_the_same_bytes_in_any_company(setting: dict[str, Any]) -> None:
+def test_the_same_bytes_in_any_pool(setting: dict[str, Any]) -> None:
     check_same_bytes(lambda assets: Maze({"max_steps": 25, **setting}, assets), lanes=4, steps=40)
 
 
@@ -143,7 +143,7 @@ def test_the_first_agent_to_come_takes_the_goal() -> None:
 
 
 def test_what_actions_do() -> None:
-    """A quarter to the left, then forward is north and right is east; together they are no faster than one."""
+    """After a quarter turn left, forward is north and right is east; both together are no faster than one."""
     pool, lanes = make_pool(1, speed=0.1, turn_speed=90.0, agents=1)
     state = pool.state
     state.walls[0, 1:-1, 1:-1] = 0
@@ -200,7 +200,7 @@ def test_any_settings_in_range_work(setting: dict[str, Any], seed: int) -> None:
     for camera in family.cameras:
         pool.views(lanes, camera.name, family.agents - 1)
     apart = np.linalg.norm(state.position[:, :, None] - state.position[:, None], axis=-1)
-    assert (apart + 9 * np.eye(family.agents) >= 2 * RADIUS).all()
+    assert (apart + 9 * np.eye(family.agents) >= 2 * RADIUS_M).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How mazes look: the scene's rows against the state, and pictures against both."""
+"""The maze's scene: its rows compared with the state, and frames compared with both."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def rows_of(pool: Pool, lane: int) -> InstanceTable:
 
 
 def all_rows(pool: Pool, lanes: I64) -> list[bytes]:
-    """Everything that the pictures of each lane are made from."""
+    """Return all rows and columns that the frames of each lane depend on."""
     rows, look = pool.scene.rows(pool.scene_lane[lanes]), pool.scene.lanes
     mesh = pool.scene.instances.mesh[rows]
     return [
@@ -46,7 +46,7 @@ def all_rows(pool: Pool, lanes: I64) -> list[bytes]:
 
 @pytest.mark.parametrize(("size", "lanes"), [(5, 100), (7, 300), (9, 300), (15, 60), (31, 20)])
 def test_walls_have_the_sides_and_tops_that_can_be_seen(size: int, lanes: int) -> None:
-    """Cut into pieces of a block, the rectangles are just the borders between wall and way, and the wall blocks."""
+    """Cut to the size of a block, the rectangles are exactly the borders of wall and open blocks, and the tops."""
     pool, added = make_pool(lanes, size=size)
     pool.views(added, "map")
     for lane in added.tolist():
@@ -98,7 +98,7 @@ def test_drawing_again_changes_nothing_and_a_new_maze_everything() -> None:
 
 
 def test_lanes_that_were_used_before_look_like_new_ones() -> None:
-    """Freed lanes of the pool and the scene come back in another order, drawn or not, and hold nothing of before."""
+    """Freed lanes of the pool and the scene are reused in another order, drawn or not, and keep nothing of before."""
     setting: dict[str, Any] = {"agents": 2, "goals": 5, "textures": "random", "lighting": "random"}
     fresh, lanes = make_pool(40, seed=2, **setting)
     fresh.views(lanes, "eye")
@@ -118,7 +118,7 @@ def test_lanes_that_were_used_before_look_like_new_ones() -> None:
 
 
 def test_the_map_shows_what_is_where(renderer: CPURenderer) -> None:
-    """Labels and depth at the middle of every block, north up."""
+    """The map shows the right label and depth at the middle of every block, north up."""
     size, scale = 9, 5
     pool, lanes = make_pool(20, agents=3, goals=5)
     views = pool.views(

@@ -1,21 +1,21 @@
-"""The space of mazes: everything can be reached, and nobody gets where they should not be."""
+"""Geometry of mazes: all open blocks can be reached, and agents never overlap walls or each other."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.maze_model import RADIUS
+from tests.support.maze_model import RADIUS_M
 from tests.worlds.maze.test_maze import make_pool, some_actions
 from worldloom.kernels.tables import F64, U8
 from worldloom.worlds.pool import Pool
 
 ROUNDING = 1e-9
-"""Places are sums of a few doubles below 32, each rounded by some 1e-15; this is a millionth of a millimetre."""
+"""Positions are sums of a few doubles below 32, each rounded by some 1e-15; this is a millionth of a millimetre."""
 
 
 def flooded(walls: U8, start: tuple[int, int]) -> set[tuple[int, int]]:
-    """All open blocks (y, x) that can be reached."""
+    """Return all open blocks (y, x) that can be reached."""
     reached, waiting = {start}, [start]
     while waiting:
         y, x = waiting.pop()
@@ -31,7 +31,7 @@ def blocks_of(places: F64) -> set[tuple[int, int]]:
 
 
 def check_places(pool: Pool) -> None:
-    """Every agent is a disc apart from the walls and from the other agents, all inside the maze."""
+    """Check that every agent is a disc inside the maze that overlaps neither walls nor other agents."""
     walls, position = pool.state.walls, pool.state.position
     lanes, agents, _ = position.shape
     size = walls.shape[1]
@@ -46,9 +46,9 @@ def check_places(pool: Pool) -> None:
             nearest = np.clip(position, low, low + 1)
             distance = np.linalg.norm(position - nearest, axis=-1)
             is_wall = walls[lane, low[..., 1], low[..., 0]] == 1
-            assert (distance[is_wall] >= RADIUS - ROUNDING).all()
+            assert (distance[is_wall] >= RADIUS_M - ROUNDING).all()
     apart = np.linalg.norm(position[:, :, None] - position[:, None], axis=-1)
-    assert (apart[:, ~np.eye(agents, dtype=bool)] >= 2 * RADIUS - ROUNDING).all()
+    assert (apart[:, ~np.eye(agents, dtype=bool)] >= 2 * RADIUS_M - ROUNDING).all()
 
 
 @pytest.mark.parametrize(("seeds", "setting"), [(1000, {}), (200, {"size": 5}), (60, {"size": 31})])
@@ -65,7 +65,7 @@ def test_everything_can_be_reached(seeds: int, setting: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("size", [5, 9, 31])
 def test_how_a_maze_is_made(size: int) -> None:
-    """A border, posts and cells where they belong, and a way more than a tree has for every eight cells."""
+    """A border, posts and cells where they belong, and one passage more than a tree has for every eight cells."""
     pool, _ = make_pool(100, size=size)
     walls = pool.state.walls
     assert (walls[:, [0, -1]] == 1).all()
@@ -101,7 +101,7 @@ def test_more_goals_make_no_other_maze() -> None:
 @pytest.mark.parametrize("speed", [0.03, 0.159, 0.9, 10.0])
 @pytest.mark.parametrize("size", [5, 9])
 def test_nobody_leaves_the_maze_at_any_speed(agents: int, speed: float, size: int) -> None:
-    """By chance; into walls and corners; to and fro; everyone to the same place; and actions that are no numbers."""
+    """Moves at random; into walls and corners; to and fro; all to the same position; and actions that are NaN."""
     lanes = 24
     pool, added = make_pool(lanes, agents=agents, speed=speed, size=size, turn_speed=180.0, goals=1)
     rng = np.random.default_rng(agents)
@@ -133,7 +133,7 @@ def _face(pool: Pool, heading: F64) -> None:
 
 
 def test_agents_pass_each_other_in_a_corridor() -> None:
-    """Two who meet a little off the middle slide past; two who meet exactly head on stop."""
+    """Two agents that meet slightly off the middle slide past each other; two that meet exactly head on stop."""
     for aside, passed in ((0.05, True), (0.0, False)):
         pool, added = make_pool(1, agents=2, goals=1)
         state = pool.state

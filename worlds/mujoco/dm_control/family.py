@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.assets import AssetLibrary
-from worldloom.worlds.family import Outcome, Spec, State
+from worldloom.worlds.family import Spec, State, StepResult
 from worldloom.worlds.mujoco.dm_control.rewards import arms as judges_of_arms
 from worldloom.worlds.mujoco.dm_control.rewards import walkers as judges_of_walkers
 from worldloom.worlds.mujoco.dm_control.rewards.base import Judge
@@ -44,14 +44,14 @@ class Dmc(Simulated):
         ),
     )
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        super().__init__(given, assets)
-        domain, task = str(self.given["domain"]), str(self.given["task"])
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(settings, assets)
+        domain, task = str(self.setting_values["domain"]), str(self.setting_values["task"])
         if task not in TASKS[domain]:
             raise SettingError(
                 f"setting 'task' is {task[:100]!r}: expected one of {', '.join(TASKS[domain])}, the tasks of {domain!r}"
             )
-        self._stage = Stage(domain, task, float(self.given["time_limit"]) or None)
+        self._stage = Stage(domain, task, float(self.setting_values["time_limit"]) or None)
         environment = self._stage.environment
         limit = environment._step_limit
         self.max_steps = _NEVER if math.isinf(limit) else math.ceil(limit)
@@ -71,9 +71,9 @@ class Dmc(Simulated):
         """As dm_control's users number them: one after the other."""
         return (np.arange(lanes, dtype=np.uint64) + np.uint64(world_seed % 2**32)) % np.uint64(2**32)
 
-    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """The simulation, the task with its chance, steps of the episode, and what was observed since the last."""
-        return {**super().fields(), "task": ("object", ()), "steps": ("int64", ()), "seen": ("object", ())}
+        return {**super().state_fields(), "task": ("object", ()), "steps": ("int64", ()), "seen": ("object", ())}
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """Begin an episode as dm_control does; a lane's chance is that of its own seed, and goes on."""
@@ -96,7 +96,7 @@ class Dmc(Simulated):
         if self._changes.size_bytes:
             state.furnished[lanes] = False
 
-    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> Outcome:
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
         """One control step."""
         controls = np.ascontiguousarray(actions["control"][:, 0], np.float64)
         alarms = self._stepper.run(state, lanes, controls, self._calls)
@@ -111,7 +111,7 @@ class Dmc(Simulated):
             reward, ended = np.zeros(len(lanes)), np.zeros(len(lanes), np.bool_)
             reward[~gone], ended[~gone] = self._outcome(state, lanes[~gone])
         ended &= state.steps[lanes] < self.max_steps
-        return Outcome(reward[:, None], ended | gone)
+        return StepResult(reward[:, None], ended | gone)
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         """What dm_control observes; nothing but zeros before the first episode."""
@@ -127,20 +127,20 @@ class Dmc(Simulated):
         if kind is None or self._stage.ends_by_itself:
             return None
         judge = kind(self._stage.task, self._model)
-        state = State(self.fields())
+        state = State(self.state_fields())
         state.grow(_TRIED)
         lanes = np.arange(_TRIED)
-        state.begin(lanes, self.lane_seeds(0, _TRIED))
+        state.clear(lanes, self.lane_seeds(0, _TRIED))
         self.reset(state, lanes, state.lane_seed)
-        chance = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         for _ in range(_TRIED):
-            outcome = self.step(state, lanes, {"control": chance.uniform(-1, 1, (_TRIED, 1, self._model.nu))})
+            outcome = self.step(state, lanes, {"control": rng.uniform(-1, 1, (_TRIED, 1, self._model.nu))})
             numbers = Numbers(self._model, state, lanes)
             agree = np.array_equal(judge.reward(numbers), outcome.reward[:, 0]) and all(
                 np.array_equal(judge.observations[spec.name](numbers), self._observe_each(state, lanes, spec))
                 for spec in self.observations
             )
-            if not agree and not outcome.ended.any():
+            if not agree and not outcome.terminated.any():
                 log.info("%s is judged lane by lane: arrays would give other bits", self._what)
                 return None
         return judge

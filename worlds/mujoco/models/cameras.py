@@ -8,7 +8,7 @@ import numpy as np
 
 from worldloom.kernels.tables import F32, I64
 from worldloom.render.arena import PROCESS_FLOAT64
-from worldloom.worlds.family import Camera, Placement
+from worldloom.worlds.family import Camera, CameraPlacement
 from worldloom.worlds.mujoco.models.kernels import look_through
 from worldloom.worlds.mujoco.simulation.data import CAM_XMAT, CAM_XPOS
 
@@ -40,16 +40,16 @@ class Cameras:
             self._numbers[EYE] = self._numbers.get(first.name, -1)
         self.described = tuple(sorted(described, key=lambda camera: camera.name != EYE))
 
-    def look(self, places: I64, name: str) -> Placement:
+    def look(self, places: I64, name: str) -> CameraPlacement:
         """Where a camera stands in each lane of these simulations."""
         camera = self._numbers.get(name, -1)
         if camera < 0:
             half_height, orthographic = self._free_lens
-            return Placement(self._free_pose, half_height, orthographic, self._near, self._far)
+            return CameraPlacement(self._free_pose, half_height, orthographic, self._near, self._far)
         pose = np.empty((len(places), 3, 4), np.float32)
         look_through(PROCESS_FLOAT64, places, CAM_XPOS, CAM_XMAT, camera, pose)
         half_height, orthographic = self._lenses[camera]
-        return Placement(pose, half_height, orthographic, self._near, self._far)
+        return CameraPlacement(pose, half_height, orthographic, self._near, self._far)
 
 
 def off_centre(model: mujoco.MjModel) -> bool:

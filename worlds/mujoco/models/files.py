@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 import mujoco
 
-from worldloom.worlds.settings import SettingError, shortened
+from worldloom.worlds.settings import SettingError, abbreviate
 
 MAX_FILES = 4096
 MAX_BYTES = 1 << 30
@@ -36,12 +36,12 @@ def load_model(name: str) -> mujoco.MjModel:
     """The model in a file, named from an allowed directory on; SettingError if it cannot be had."""
     if not _allowed:
         raise SettingError(
-            f"setting 'model' is {shortened(name)}: this server allows no models; start it with --model-dir DIRECTORY"
+            f"setting 'model' is {abbreviate(name)}: this server allows no models; start it with --model-dir DIRECTORY"
         )
     path = next((found for root in _allowed if (found := _inside(root, name)) is not None), None)
     if path is None or not name.endswith(".xml"):
         raise SettingError(
-            f"setting 'model' is {shortened(name)}: expected an .xml file in a directory that the server allows "
+            f"setting 'model' is {abbreviate(name)}: expected an .xml file in a directory that the server allows "
             "(--model-dir), named from there"
         )
     try:
@@ -50,7 +50,7 @@ def load_model(name: str) -> mujoco.MjModel:
         return mujoco.MjModel.from_xml_string(content, reading.files)
     except (ValueError, mujoco.FatalError) as error:
         problem = "; ".join(str(error).split("\n"))  # MuJoCo says it in several lines
-        raise SettingError(f"setting 'model' is {shortened(name)}, which cannot be used: {problem}") from None
+        raise SettingError(f"setting 'model' is {abbreviate(name)}, which cannot be used: {problem}") from None
 
 
 def _inside(folder: Path, name: str) -> Path | None:
@@ -123,7 +123,7 @@ class _Reading:
         found = next((path for folder, name in places if (path := _inside(folder, name)) is not None), None)
         if found is None:
             raise ValueError(
-                f"{who.name} refers to {shortened(given)}, which is not there or outside of the directories that the "
+                f"{who.name} refers to {abbreviate(given)}, which is not there or outside of the directories that the "
                 "server allows: expected a file in one of them, by a path from the model on"
             )
         return found

@@ -21,7 +21,7 @@ from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, U8
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.family import Camera, Placement
+from worldloom.worlds.family import Camera, CameraPlacement
 from worldloom.worlds.mujoco.models import shapes
 from worldloom.worlds.mujoco.models.appearance import Part, Surfaces, finish_of
 from worldloom.worlds.mujoco.models.cameras import Cameras
@@ -162,7 +162,7 @@ class Looks:
         self._sky = self._surfaces.sky(model)
         _, self._lights = lamps_of(model)
         self.rows_per_lane = sum(self._room) + self._tendons.rows + self._skins.rows
-        self.still_rows = sum(room for thing, room in zip(self._things, self._room, strict=True) if thing.is_still)
+        self.static_rows = sum(room for thing, room in zip(self._things, self._room, strict=True) if thing.is_still)
         self.cameras: tuple[Camera, ...] = self._cameras.described
         self.not_drawn: tuple[str, ...] = not_drawn(model, things)
 
@@ -189,7 +189,7 @@ class Looks:
         self._tendons.dress(places, scene, scene_lanes)
         self._skins.dress(places, scene, scene_lanes)
 
-    def look(self, places: I64, camera: str) -> Placement:
+    def look(self, places: I64, camera: str) -> CameraPlacement:
         """Where a camera stands."""
         return self._cameras.look(places, camera)
 

@@ -9,7 +9,7 @@ import numpy as np
 from worldloom.kernels.tables import F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.family import Bound, Family, Placement, Spec, State
+from worldloom.worlds.family import Bound, CameraPlacement, Family, Spec, State
 from worldloom.worlds.mujoco.models.scene import Looks
 from worldloom.worlds.mujoco.simulation import physics
 from worldloom.worlds.mujoco.simulation.data import Changes
@@ -25,22 +25,22 @@ class Simulated(Family):
     labels: tuple[str, ...] = ("sky",)
     reward_dtype = "float64"
 
-    def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
-        super().__init__(given, assets)
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(settings, assets)
         self._told: set[str] = set()
 
-    def fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """A lane's simulation, and its own part of the model; whether it was given up in this episode; and whether its
         scene's rows say all that does not move."""
         own = ("uint8", (self._changes.size_bytes,))
         return {**physics.STATE, "own": own, "unstable": ("bool", ()), "furnished": ("bool", ())}
 
-    def look(self, state: State, lanes: I64, camera: str, agent: int) -> Placement:
+    def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         """Where a camera of the model is now."""
         self._make_sure(state, lanes)
         return self._looks.look(state.places[lanes], camera)
 
-    def dress(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+    def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         """What does not move where that is new, then what moves."""
         self._make_sure(state, lanes)
         bare = ~state.furnished[lanes]
@@ -61,7 +61,7 @@ class Simulated(Family):
         self._stepper = Stepper(model, changes, grave)
         self._looks = Looks(model, self.assets, restless)
         self.rows_per_lane = self._looks.rows_per_lane
-        self.still_rows = self._looks.still_rows
+        self.static_rows = self._looks.static_rows
         self.labels = self._looks.labels
         self.cameras = self._looks.cameras
         if self._looks.not_drawn and what not in _told_of and len(_told_of) < _MOST_TOLD:

@@ -26,7 +26,7 @@ def stage(cpu: CPURenderer) -> Stage:
 
 
 def pushes(rng: np.random.Generator, direct: ReferenceWorld, actors: int) -> list[dict[str, Any]]:
-    """Actions of all actors by chance."""
+    """Random actions of all actors."""
     return [
         {
             spec.name: rng.integers(
@@ -75,7 +75,7 @@ class Expected:
         self._rng = np.random.default_rng(1)
 
     def push(self) -> list[bytes]:
-        """Take a step with actions by chance, and give their contents."""
+        """Step with random actions, and return their contents."""
         given = pushes(self._rng, self.direct, len(self.cast))
         step_by_hand(self.direct, given)
         return [action(**one) for one in given]

@@ -217,7 +217,7 @@ def faulty(cpu: CPURenderer, fresh_registry: Registry) -> Iterator[Stage]:
     Faulty.fault = ""
 
 
-@pytest.mark.parametrize("fault", ["step", "observe", "look", "dress", "mesh that is not there"])
+@pytest.mark.parametrize("fault", ["step", "observe", "place_camera", "write_instances", "mesh that is not there"])
 def test_a_family_that_fails_ends_its_trials_only(faulty: Stage, fault: str) -> None:
     """Also where only some of the actors could not be shown what they asked for."""
     faulty.start("broken", [1, 1])
@@ -237,7 +237,7 @@ def test_a_family_that_fails_ends_its_trials_only(faulty: Stage, fault: str) -> 
     assert faulty.start("broken", [1, 1]).tick_id == 0
 
 
-@pytest.mark.parametrize("fault", ["reset", "observe", "dress"])
+@pytest.mark.parametrize("fault", ["reset", "observe", "write_instances"])
 def test_a_family_that_fails_at_the_start(faulty: Stage, fault: str) -> None:
     Faulty.fault = fault
     with pytest.raises(Internal, match="faulty"):

@@ -40,10 +40,10 @@ def test_chance_goes_on_from_episode_to_episode(domain: str, task: str, time_lim
     pool = make_pool(domain, task, time_limit=time_limit)
     lanes = pool.add(pool.family.lane_seeds(2**32 - 1, 3))
     environments = [make_environment(domain, task, (2**32 - 1 + k) % 2**32, time_limit=time_limit) for k in range(3)]
-    chance = np.random.default_rng(2)
+    rng = np.random.default_rng(2)
     begun = 0
     while begun < 3:
-        step_both(pool, lanes, environments, any_controls(environments[0], chance, 3))
+        step_both(pool, lanes, environments, any_controls(environments[0], rng, 3))
         begun += int(pool.steps[lanes[0]] == 0)
         assert pool.status[lanes[0]] != TERMINATED
     assert pool.episode[lanes].tolist() == [2, 2, 2]
@@ -57,7 +57,7 @@ def test_whoever_comes_and_goes_changes_nothing(data: st.DataObject) -> None:
     limit: dict[str, float] = {"time_limit": 0.1}
     pool = pool_of(*kind, **limit)
     running: dict[int, object] = {}
-    chance = np.random.default_rng(data.draw(st.integers(0, 99)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     controlled = make_environment(*kind, 0)
 
     def begin(seed: int) -> object:
@@ -79,21 +79,21 @@ def test_whoever_comes_and_goes_changes_nothing(data: st.DataObject) -> None:
             pool.reseed(some, pool.family.lane_seeds(5, len(some)))
             running |= {lane: begin(5 + k) for k, lane in enumerate(some.tolist())}
         else:
-            controls = any_controls(controlled, chance, len(some))
+            controls = any_controls(controlled, rng, len(some))
             step_both(pool, some, [running[lane] for lane in some.tolist()], controls)
     pool.free(np.array(list(running), np.int64))
 
 
 def test_a_reseeded_lane_starts_over() -> None:
-    """With the same seed as well: its chance begins anew, not where it was."""
+    """With the same seed as well: its random numbers start over."""
     pool = make_pool("walker", "run")
     lanes = pool.add(pool.family.lane_seeds(3, 2))
     for _ in range(2):
         pool.reseed(lanes, pool.family.lane_seeds(3, 2))
         environments = [make_environment("walker", "run", 3 + k) for k in range(2)]
-        chance = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         for _ in range(10):
-            step_both(pool, lanes, environments, any_controls(environments[0], chance, 2))
+            step_both(pool, lanes, environments, any_controls(environments[0], rng, 2))
 
 
 def test_an_episode_that_the_task_ends_has_discount_0_but_1_at_the_time_limit() -> None:
@@ -122,18 +122,18 @@ def test_an_unstable_lane_ends_its_episode_and_the_others_go_on(caplog: pytest.L
     pool = make_pool("cheetah", "run")
     lanes = pool.add(pool.family.lane_seeds(0, 3))
     environments = [make_environment("cheetah", "run", k) for k in range(3)]
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for _ in range(3):
-        step_both(pool, lanes, environments, any_controls(environments[0], chance, 3))
+        step_both(pool, lanes, environments, any_controls(environments[0], rng, 3))
     pool.state.simulation[lanes[2]].qvel[:] = np.nan
     with caplog.at_level("WARNING", "worldloom.worlds"):
-        step_both(pool, lanes, environments[:2], any_controls(environments[0], chance, 3))
+        step_both(pool, lanes, environments[:2], any_controls(environments[0], rng, 3))
     assert pool.status[lanes].tolist() == [RUNNING, RUNNING, TERMINATED]
     assert pool.reward[lanes[2], 0] == 0
     assert pool.discount[lanes[2]] == 0
     assert caplog.text.count("was given up") == 1
     assert np.isfinite(pool.observe(lanes, "position")).all()
-    step_both(pool, lanes, environments[:2], any_controls(environments[0], chance, 3))
+    step_both(pool, lanes, environments[:2], any_controls(environments[0], rng, 3))
     assert pool.status[lanes].tolist() == [RUNNING, RUNNING, RUNNING]
 
 

@@ -20,7 +20,7 @@ def test_every_task_is_the_same(domain: str, task: str) -> None:
     pool = make_pool(domain, task)
     lanes = pool.add(pool.family.lane_seeds(SEED, 2))
     environment = make_environment(domain, task, SEED + 1)
-    chance = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for step in range(STEPS + 1):
         stepped = lanes[::-1] if step % 20 == 0 else lanes[1:]
-        step_both(pool, stepped, [environment], any_controls(environment, chance, len(stepped)))
+        step_both(pool, stepped, [environment], any_controls(environment, rng, len(stepped)))

@@ -33,14 +33,14 @@ def test_states_from_everywhere_are_judged_the_same(domain: str, task: str) -> N
     lanes = pool.add(family.lane_seeds(0, LANES))
     controls = np.random.default_rng(0).uniform(-1, 1, (LANES, 1, *family.actions[0].shape))
     pool.step(lanes, {})
-    chance = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for spread in (0.0, 0.03, 1.0):
         for lane in lanes:
             data = pool.state.simulation[lane]
             for field in ("xpos", "xipos", "xmat", "geom_xpos", "site_xpos", "sensordata", "qpos", "qvel"):
                 array = getattr(data, field)
-                array += spread * chance.standard_normal(array.shape)
-            data.sensordata[:] = np.where(chance.random(data.sensordata.shape) < 0.5, abs(data.sensordata) * 20, 0)
+                array += spread * rng.standard_normal(array.shape)
+            data.sensordata[:] = np.where(rng.random(data.sensordata.shape) < 0.5, abs(data.sensordata) * 20, 0)
             data.ctrl[:] = controls[lane, 0]
         seen = Numbers(family._model, pool.state, lanes)
         judge, family._judge = family._judge, None

@@ -49,8 +49,8 @@ def test_what_is_shown_has_a_label_and_what_stands_still_comes_first() -> None:
         *("sky", "geom.floor", "geom.1", "geom.ghost", "geom.glass", "geom.held", "geom.ball", "site.mark"),
     )
     assert looks.rows_per_lane == 7
-    assert looks.still_rows == 5
-    assert Looks(model, AssetLibrary(), restless=["site.mark"]).still_rows == 4
+    assert looks.static_rows == 5
+    assert Looks(model, AssetLibrary(), restless=["site.mark"]).static_rows == 4
 
 
 def test_what_is_elsewhere_each_time_is_found() -> None:
@@ -167,7 +167,7 @@ def test_models_that_look_alike_share_their_assets() -> None:
     Looks(zoo("flat"), assets)
     before = assets.table
     looks, scene = Looks(zoo("flat", light="sun"), assets), Scene(assets)
-    looks.furnish(scene, scene.add(2, looks.rows_per_lane, looks.still_rows))
+    looks.furnish(scene, scene.add(2, looks.rows_per_lane, looks.static_rows))
     assert len(assets.table.mesh_first_triangle) == len(before.mesh_first_triangle)
     assert len(assets.table.texels) == len(before.texels)
 
