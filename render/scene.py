@@ -70,28 +70,13 @@ class Scene:
         self._spare_rows = spare_rows
         self._instances = _repeated(_INSTANCE_DEFAULTS, 0)
         self._lanes = _repeated(_LANE_DEFAULTS, 0)
-        self._shown_instances: InstanceTable | None = None  # slices of the tables, created when asked for
-        self._shown_lanes: LaneTable | None = None
         self._in_use = np.zeros(0, np.bool_)  # of the length of the lane table
         self._lane_count = 0
         self._row_count = 0
+        self._slice_tables()
         self._rows_in_use = 0
         self._free_lanes: list[int] = []
         self._free_runs: dict[int, list[int]] = {}  # first rows of free runs, by length
-
-    @property
-    def instances(self) -> InstanceTable:
-        """The instance table, rows in use and free; write into its arrays in place."""
-        if self._shown_instances is None:
-            self._shown_instances = map_columns(self._instances, lambda column: column[: self._row_count])
-        return self._shown_instances
-
-    @property
-    def lanes(self) -> LaneTable:
-        """The lane table, lanes in use and free; write into its arrays in place."""
-        if self._shown_lanes is None:
-            self._shown_lanes = map_columns(self._lanes, lambda column: column[: self._lane_count])
-        return self._shown_lanes
 
     def add(self, count: int, rows_per_lane: int, static_rows: int = 0) -> I32:
         """Add `count` lanes with so many empty instance rows each and default light, sky and fog; return their numbers.
@@ -106,7 +91,6 @@ class Scene:
         runs = self._free_runs.get(rows_per_lane, [])
         fresh_lanes, fresh_runs = max(0, count - len(self._free_lanes)), max(0, count - len(runs))
         self._reserve(fresh_lanes, fresh_runs * rows_per_lane)
-        self._shown_instances = self._shown_lanes = None
         lanes = np.concatenate([_pop_last(self._free_lanes, count), self._lane_count + np.arange(fresh_lanes)])
         first_rows = np.concatenate([_pop_last(runs, count), self._row_count + rows_per_lane * np.arange(fresh_runs)])
         self._lane_count += fresh_lanes
@@ -116,6 +100,7 @@ class Scene:
         self._lanes.row_count[lanes] = rows_per_lane
         self._lanes.static_rows[lanes] = static_rows
         self._in_use[lanes] = True
+        self._slice_tables()
         return lanes.astype(np.int32)
 
     def free(self, lanes: ArrayLike) -> None:
@@ -149,6 +134,13 @@ class Scene:
             raise ValueError(f"lanes with {counts.tolist()} rows in one call: expected lanes with equally many")
         return _runs(self._lanes.first_row[lanes], int(counts[0]) if counts.size else 0)
 
+    def _slice_tables(self) -> None:
+        """Set the tables that others read and write: views of ours, without the rows that were never used."""
+        self.instances: InstanceTable = map_columns(self._instances, lambda column: column[: self._row_count])
+        """The instance table, rows in use and free; write into its arrays in place."""
+        self.lanes: LaneTable = map_columns(self._lanes, lambda column: column[: self._lane_count])
+        """The lane table, lanes in use and free; write into its arrays in place."""
+
     def _reserve(self, lanes: int, rows: int) -> None:
         """Grow the tables by so many lanes and rows."""
         self._lanes = _grown(self._lanes, _LANE_DEFAULTS, self._lane_count, self._lane_count + lanes)
@@ -165,7 +157,7 @@ class Scene:
         self._instances = map_columns(self._instances, lambda column: column[rows])
         self._lanes.first_row[lanes] = first_rows
         self._row_count = self._rows_in_use
-        self._shown_instances = None
+        self._slice_tables()
         self._free_runs.clear()
 
 

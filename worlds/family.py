@@ -154,6 +154,9 @@ class Family(ABC):
     def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         """Return the pose and projection of one agent's camera in these lanes."""
 
+    def write_static_instances(self, scene: Scene, scene_lanes: I32) -> None:  # noqa: B027  # most families need none
+        """Write what stays in the rows of lanes, and their light, before the lanes are drawn for the first time."""
+
     @abstractmethod
     def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         """Write the instance rows (`scene.rows(scene_lanes)`) and the light of lanes that are about to be drawn."""

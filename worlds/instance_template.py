@@ -7,13 +7,12 @@ family only writes the poses of what moves.
 Poses are computed with sums and products only: those round the same in any batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.compiling import kernel_holding_gil
-from worldloom.kernels.tables import F32, I32, NO_MESH, NO_TEXTURE, U8
+from worldloom.kernels.tables import F32, I32, NO_TEXTURE, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh, cylinder, disc, sphere
 from worldloom.render.scene import Scene
@@ -93,19 +92,13 @@ class InstanceTemplate:
         self.uv_scale.append(uv_scale)
         return len(self) - 1
 
-    def write_where_empty(self, scene: Scene, scene_lanes: I32, **lane_columns: ArrayLike) -> None:
-        """Write the rows of these lanes, and columns of `scene.lanes` such as `ambient`, where a lane is empty."""
-        first_row, mesh = scene.lanes.first_row, scene.instances.mesh
-        if has_empty_lane(scene_lanes, first_row, mesh):
-            self._write(scene, scene_lanes[mesh[first_row[scene_lanes]] == NO_MESH], lane_columns)
-
-    def _write(self, scene: Scene, scene_lanes: I32, lane_columns: Mapping[str, ArrayLike]) -> None:
+    def write(self, scene: Scene, scene_lanes: I32, **lane_columns: ArrayLike) -> None:
+        """Write the rows of these lanes, and columns of `scene.lanes` such as `ambient`."""
         rows, table = scene.rows(scene_lanes), scene.instances
         for column, value in lane_columns.items():
             getattr(scene.lanes, column)[scene_lanes] = value
-        table.pose[rows], table.color[rows], table.texture[rows] = np.array(self.pose), self.color, self.texture
-        table.uv_scale[rows], table.label[rows] = self.uv_scale, self.label
-        table.mesh[rows] = self.mesh  # last: a mesh in a lane's first row says that the lane is complete
+        table.mesh[rows], table.pose[rows], table.color[rows] = self.mesh, np.array(self.pose), self.color
+        table.texture[rows], table.uv_scale[rows], table.label[rows] = self.texture, self.uv_scale, self.label
 
 
 def find_or_add_mesh(assets: AssetLibrary, name: str) -> int:
@@ -125,12 +118,3 @@ def find_or_add_texture(assets: AssetLibrary, name: str, build: Callable[[int], 
     except ValueError:
         assets.add_texture(name, build(assets.texture_size))
     return name
-
-
-@kernel_holding_gil
-def has_empty_lane(scene_lanes: I32, first_row: I32, mesh: I32) -> bool:
-    """Return True if the first row of any of these lanes has no mesh: nothing was written into that lane yet."""
-    empty = False
-    for k in range(scene_lanes.size):
-        empty |= mesh[first_row[scene_lanes[k]]] == NO_MESH
-    return empty

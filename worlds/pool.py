@@ -29,7 +29,7 @@ FIRST, MID, LAST = 0, 1, 2
 
 _COLUMNS = (
     *("scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"),
-    *("_in_use", "_mark", "_free"),
+    *("_in_use", "_has_static_instances", "_mark", "_free"),
 )
 """Names of the arrays with a row for each lane."""
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
@@ -51,6 +51,7 @@ class Pool:
         self.reward: F32 | F64 = np.zeros((0, family.agents), family.reward_dtype)
         self.discount: F32 = np.zeros(0, np.float32)
         self._in_use: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._has_static_instances: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._mark: I64 = np.zeros(0, np.int64)  # scratch of find_invalid_lane
         self._free: I64 = np.zeros(0, np.int64)  # a stack of freed lanes, as long as the other arrays
         self._free_count = 0
@@ -74,6 +75,7 @@ class Pool:
         self._free_count -= reused
         self._used += fresh
         self._in_use[lanes] = True
+        self._has_static_instances[lanes] = False
         self.state.clear(lanes, seeds)
         self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane, self.family.static_rows)
         self.status[lanes] = INTERRUPTED
@@ -142,6 +144,10 @@ class Pool:
         if not len(lanes):
             return make_views(scene_lanes, width=width, height=height, outputs=outputs, samples=samples)
         with self._compiling_announced("views"):
+            has_static_instances = self._has_static_instances[lanes]
+            if not has_static_instances.all():
+                self.family.write_static_instances(self.scene, scene_lanes[~has_static_instances])
+                self._has_static_instances[lanes] = True
             self.family.write_instances(self.state, lanes, self.scene, scene_lanes)
             placement = self.family.place_camera(self.state, lanes, camera, agent)
         return fill_views(

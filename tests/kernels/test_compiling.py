@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[2]
 FIRST_FRAME = """
 import numpy as np
 from worldloom.kernels.compiling import announce_compiling
-from worldloom.worlds.instance_template import has_empty_lane
+from worldloom.worlds.pool import count_running
 from worldloom.render.cpu import CPURenderer
 CPURenderer().close()
 with announce_compiling():
-    has_empty_lane(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32))
+    count_running(np.zeros(1, np.int64), np.zeros(1, np.uint8))
 """
 
 

@@ -4,10 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.kernels.tables import NO_MESH
-from worldloom.worlds.cartpole.scene import PIVOT_Y_M, PIVOT_Z_M, POLE_WIDTH_M, TO_SUN, write_poses
-from worldloom.worlds.catch.scene import write_positions
-from worldloom.worlds.instance_template import has_empty_lane
+from worldloom.worlds.cartpole.kernels import PIVOT_Y_M, PIVOT_Z_M, POLE_WIDTH_M, TO_SUN, write_poses
+from worldloom.worlds.catch.kernels import write_positions
 from worldloom.worlds.maze.scene import EYE_HEIGHT, place_eyes
 
 CAPACITY, ROWS = 9, 7
@@ -81,11 +79,3 @@ def test_eyes_look_where_agents_do(seed: int, agent: int) -> None:
     at = np.concatenate([position[some.lanes, agent], np.full((len(some.lanes), 1), EYE_HEIGHT)], axis=1)
     expected = np.stack([np.cross(ahead, up), up, -ahead, at], axis=2)
     assert np.array_equal(camera, expected.astype(np.float32))
-
-
-@given(seed=st.integers(0, 2**32))
-def test_empty_lanes_are_recognised_by_their_first_row(seed: int) -> None:
-    some = Lanes(seed)
-    mesh = some.rng.choice(np.array([NO_MESH, 0, 4], np.int32), ROWS * CAPACITY)
-    mesh[some.first_row[some.rng.random(CAPACITY) < 0.7]] = 2
-    assert has_empty_lane(some.scene_lanes, some.first_row, mesh) == (mesh[some.first_rows] == NO_MESH).any()

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.cartpole.kernels import reset_cartpoles, step_cartpoles
-from worldloom.worlds.cartpole.scene import build_rows, lane_light, place_eye, write_poses
+from worldloom.worlds.cartpole.kernels import reset_cartpoles, step_cartpoles, write_poses
+from worldloom.worlds.cartpole.scene import build_rows, lane_light, place_eye
 from worldloom.worlds.family import Camera, CameraPlacement, Family, Spec, State, StepResult
 from worldloom.worlds.settings import Setting
 
@@ -95,9 +95,12 @@ class Cartpole(Family):
         """Return the placement of `eye`, which never moves."""
         return self._eye
 
+    def write_static_instances(self, scene: Scene, scene_lanes: I32) -> None:
+        """Write all rows and the light."""
+        self._rows.template.write(scene, scene_lanes, **self._light)
+
     def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Write all rows of lanes that are empty, and the poses of the cart and the pole in every lane."""
-        self._rows.template.write_where_empty(scene, scene_lanes, **self._light)
+        """Write the poses of the cart and the pole."""
         write_poses(
             lanes,
             scene_lanes,

@@ -1,4 +1,4 @@
-"""Kernels of cartpole: a cart on a rail and a pole that swings on it, integrated by fourth-order Runge-Kutta.
+"""Kernels of cartpole: a cart on a rail and a pole that swings on it, integrated by fourth-order Runge-Kutta; poses.
 
 The cart (mass M) is at x. The pole is a uniform rod (mass m, half length l) that turns freely on the cart; its angle is
 0 upright and grows towards +x. There is no friction. With force F along the rail, Lagrange's equations are
@@ -16,8 +16,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.compiling import inlined, kernel
-from worldloom.kernels.tables import F32, F64, I64
+from worldloom.kernels.compiling import inlined, kernel, kernel_holding_gil
+from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.worlds.random import scalar_uniform
 
 CART_KG = 1.0
@@ -28,7 +28,14 @@ FORCE_N = 10.0
 """Newtons of an action of 1."""
 START_X_M, START_ANGLE, START_SPEED = 0.2, 0.1, 0.05
 """Largest deviation from rest at the start of an episode: metres, radians, and metres or radians per second."""
+PIVOT_Y_M, PIVOT_Z_M = -0.26, 1.55
+"""Position of the pole's pivot across the rail and above the floor."""
+POLE_WIDTH_M = 0.12
+TO_SUN = (-0.45, -0.75, 1.0)
+"""Direction to the sun."""
 
+_SUN_X_PER_Z, _SUN_Y_PER_Z = TO_SUN[0] / TO_SUN[2], TO_SUN[1] / TO_SUN[2]
+"""Slope of the sunlight. The shadow of a point at height z is offset by -z times this along x and y."""
 _TOTAL_KG = CART_KG + POLE_KG
 _POLE_SHARE = POLE_KG / _TOTAL_KG
 
@@ -113,3 +120,42 @@ def reset_cartpoles(lanes: I64, seeds: NDArray[np.uint64], motion: F64, cos_sin:
         motion[lane, 2] = START_SPEED * (2.0 * scalar_uniform(seeds[i], 2) - 1.0)
         motion[lane, 3] = START_SPEED * (2.0 * scalar_uniform(seeds[i], 3) - 1.0)
         cos_sin[lane, 0], cos_sin[lane, 1] = math.cos(motion[lane, 1]), math.sin(motion[lane, 1])
+
+
+@kernel_holding_gil
+def write_poses(
+    lanes: I64,
+    scene_lanes: I32,
+    first_row: I32,
+    motion: F64,
+    cos_sin: F64,
+    cart_x: F32,
+    cart_row: int,
+    pole_row: int,
+    pose: F32,
+) -> None:
+    """Write the poses of the cart, the pole and their shadows into the poses of the instance table.
+
+    `cart_x`, `cart_row` and `pole_row` are those of `CartpoleRows`.
+    """
+    for k in range(lanes.size):
+        lane, first = lanes[k], first_row[scene_lanes[k]]
+        x, cos, sin = motion[lane, 0], cos_sin[lane, 0], cos_sin[lane, 1]
+        for part in range(cart_x.size):
+            pose[first + cart_row + part, 0, 3] = cart_x[part] + np.float32(x)
+        pole = pose[first + pole_row]
+        wide_x, wide_z = POLE_WIDTH_M * cos, -POLE_WIDTH_M * sin
+        long_x, long_z = 2 * HALF_LENGTH_M * sin, 2 * HALF_LENGTH_M * cos
+        middle_x, middle_z = 0.5 * long_x + x, PIVOT_Z_M + 0.5 * long_z
+        pole[0, 0], pole[2, 0] = wide_x, wide_z
+        pole[0, 2], pole[2, 2] = long_x, long_z
+        pole[0, 3], pole[1, 3], pole[2, 3] = middle_x, PIVOT_Y_M, middle_z
+        shadow = pose[first + pole_row + 1]
+        shadow[0, 0], shadow[1, 0] = wide_x - wide_z * _SUN_X_PER_Z, -wide_z * _SUN_Y_PER_Z
+        shadow[0, 2], shadow[1, 2] = long_x - long_z * _SUN_X_PER_Z, -long_z * _SUN_Y_PER_Z
+        shadow[0, 3], shadow[1, 3] = middle_x - middle_z * _SUN_X_PER_Z, PIVOT_Y_M - middle_z * _SUN_Y_PER_Z
+        knob = pose[first + pole_row + 2]
+        tip_x, tip_z = long_x + x, PIVOT_Z_M + long_z
+        knob[0, 3], knob[1, 3], knob[2, 3] = tip_x, PIVOT_Y_M, tip_z
+        shadow = pose[first + pole_row + 3]
+        shadow[0, 3], shadow[1, 3] = tip_x - tip_z * _SUN_X_PER_Z, PIVOT_Y_M - tip_z * _SUN_Y_PER_Z

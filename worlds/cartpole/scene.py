@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.compiling import kernel_holding_gil
-from worldloom.kernels.tables import F32, F64, I32, I64
+from worldloom.kernels.tables import F32
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.textures import checker
 from worldloom.render.views import look_at
-from worldloom.worlds.cartpole.kernels import HALF_LENGTH_M
+from worldloom.worlds.cartpole.kernels import HALF_LENGTH_M, PIVOT_Z_M, POLE_WIDTH_M, TO_SUN
 from worldloom.worlds.family import CameraPlacement
 from worldloom.worlds.instance_template import (
     InstanceTemplate,
@@ -26,12 +25,6 @@ from worldloom.worlds.instance_template import (
     wheel_pose,
 )
 
-PIVOT_Y_M, PIVOT_Z_M = -0.26, 1.55
-"""Position of the pole's pivot across the rail and above the floor."""
-POLE_WIDTH_M = 0.12
-TO_SUN = (-0.45, -0.75, 1.0)
-"""Direction to the sun."""
-
 _FLOOR, _RAIL, _STOP, _CART, _POLE = 1, 2, 3, 4, 5
 """Labels."""
 _CART_LENGTH_M = 0.7
@@ -40,8 +33,6 @@ _HALF_HEIGHT = 0.3
 """Half of the height that the camera sees, one metre ahead of it."""
 _FLOOR_COLOR = "d9d4cc"
 _SHADOW_COLOR = "a19e9f"
-_SUN_X_PER_Z, _SUN_Y_PER_Z = TO_SUN[0] / TO_SUN[2], TO_SUN[1] / TO_SUN[2]
-"""Slope of the sunlight. The shadow of a point at height z is offset by -z times this along x and y."""
 _TO_SUN = np.array(TO_SUN)
 _ACROSS_SUN = np.array(look_at(_TO_SUN, (0.0, 0.0, 0.0))[:, :3], np.float64)
 """Two directions across the light, and the direction to the sun."""
@@ -135,42 +126,3 @@ def _add_pole(template: InstanceTemplate) -> int:
     template.add("coarse sphere", knob.astype(np.float32), "ffd25e", _POLE)
     template.add("disc", shadow_pose(disc, _TO_SUN).astype(np.float32), _SHADOW_COLOR, _FLOOR)
     return first
-
-
-@kernel_holding_gil
-def write_poses(
-    lanes: I64,
-    scene_lanes: I32,
-    first_row: I32,
-    motion: F64,
-    cos_sin: F64,
-    cart_x: F32,
-    cart_row: int,
-    pole_row: int,
-    pose: F32,
-) -> None:
-    """Write the poses of the cart, the pole and their shadows into the poses of the instance table.
-
-    `cart_x`, `cart_row` and `pole_row` are those of `CartpoleRows`.
-    """
-    for k in range(lanes.size):
-        lane, first = lanes[k], first_row[scene_lanes[k]]
-        x, cos, sin = motion[lane, 0], cos_sin[lane, 0], cos_sin[lane, 1]
-        for part in range(cart_x.size):
-            pose[first + cart_row + part, 0, 3] = cart_x[part] + np.float32(x)
-        pole = pose[first + pole_row]
-        wide_x, wide_z = POLE_WIDTH_M * cos, -POLE_WIDTH_M * sin
-        long_x, long_z = 2 * HALF_LENGTH_M * sin, 2 * HALF_LENGTH_M * cos
-        middle_x, middle_z = 0.5 * long_x + x, PIVOT_Z_M + 0.5 * long_z
-        pole[0, 0], pole[2, 0] = wide_x, wide_z
-        pole[0, 2], pole[2, 2] = long_x, long_z
-        pole[0, 3], pole[1, 3], pole[2, 3] = middle_x, PIVOT_Y_M, middle_z
-        shadow = pose[first + pole_row + 1]
-        shadow[0, 0], shadow[1, 0] = wide_x - wide_z * _SUN_X_PER_Z, -wide_z * _SUN_Y_PER_Z
-        shadow[0, 2], shadow[1, 2] = long_x - long_z * _SUN_X_PER_Z, -long_z * _SUN_Y_PER_Z
-        shadow[0, 3], shadow[1, 3] = middle_x - middle_z * _SUN_X_PER_Z, PIVOT_Y_M - middle_z * _SUN_Y_PER_Z
-        knob = pose[first + pole_row + 2]
-        tip_x, tip_z = long_x + x, PIVOT_Z_M + long_z
-        knob[0, 3], knob[1, 3], knob[2, 3] = tip_x, PIVOT_Y_M, tip_z
-        shadow = pose[first + pole_row + 3]
-        shadow[0, 3], shadow[1, 3] = tip_x - tip_z * _SUN_X_PER_Z, PIVOT_Y_M - tip_z * _SUN_Y_PER_Z

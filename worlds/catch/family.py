@@ -12,8 +12,8 @@ from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at
-from worldloom.worlds.catch.kernels import reset_catch, step_catch
-from worldloom.worlds.catch.scene import BORDER_M, LIGHT, STATIC_ROWS, build_template, write_positions
+from worldloom.worlds.catch.kernels import reset_catch, step_catch, write_positions
+from worldloom.worlds.catch.scene import BORDER_M, LIGHT, STATIC_ROWS, build_template
 from worldloom.worlds.family import Camera, CameraPlacement, Family, Spec, State, StepResult
 from worldloom.worlds.settings import Setting
 
@@ -78,9 +78,12 @@ class Catch(Family):
         """Return the placement of `eye`, which never moves."""
         return self._eye
 
+    def write_static_instances(self, scene: Scene, scene_lanes: I32) -> None:
+        """Write all rows and the light."""
+        self._template.write(scene, scene_lanes, **LIGHT)
+
     def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Write all rows of lanes that are empty, and the positions of the ball and the paddle in every lane."""
-        self._template.write_where_empty(scene, scene_lanes, **LIGHT)
+        """Write the positions of the ball and the paddle."""
         write_positions(
             lanes,
             scene_lanes,
