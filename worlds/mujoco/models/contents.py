@@ -124,7 +124,7 @@ def describe_not_drawn(model: mujoco.MjModel, objects: list[DrawnObject]) -> tup
     if np.any(model.sensor_type == mujoco.mjtSensor.mjSENS_RANGEFINDER):
         found.append("rays of rangefinders")
     if has_unusual_intrinsics(model):
-        found.append("principal points off the centre and pixels that are not square")
+        found.append("camera intrinsics: principal points off the centre or pixels that are not square")
     return (*found, *describe_omitted_lights(model))
 
 
