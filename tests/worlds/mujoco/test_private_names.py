@@ -180,13 +180,13 @@ class LogMessageHead(ctypes.Structure):
 def test_log_messages_begin_with_level_and_text() -> None:
     seen = []
 
-    @ctypes.CFUNCTYPE(None, ctypes.POINTER(LogMessageHead))
     def note(message: Any) -> None:
         seen.append((message.contents.level, message.contents.subject))
 
+    handler = ctypes.CFUNCTYPE(None, ctypes.POINTER(LogMessageHead))(note)
     set_handler = physics._library()._mjPRIVATE_setTlsLogHandler
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    before = set_handler(ctypes.cast(note, ctypes.c_void_p))
+    before = set_handler(ctypes.cast(handler, ctypes.c_void_p))
     physics._library().mju_warning(b"layout")
     set_handler(before)
     missing = f"a warning arrives as {seen}, expected level 2 and the text at byte 8 of mjLogMessage"

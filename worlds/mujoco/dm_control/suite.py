@@ -68,7 +68,7 @@ class TaskEnvironment:
         random = np.random.RandomState(0)
         self.environment = self._load(random)
         self._is_model_random = not _same_state(random, np.random.RandomState(0))
-        """Whether dm_control builds the model itself with random numbers."""
+        """True if dm_control builds the model itself with random numbers."""
         self.physics = self.environment.physics
         # Some tasks upload changed ground to dm_control's own renderers, which would create them.
         self.physics.__class__ = type("PhysicsWithoutRenderer", (type(self.physics),), {"contexts": None})
@@ -82,7 +82,7 @@ class TaskEnvironment:
         """The model arrays that each lane has its own values of."""
         self._default_overrides = self.overrides.read(self.model)
         self.can_terminate = type(self.task).get_termination is not ControlTask.get_termination
-        """Whether the task may end an episode before the time limit."""
+        """True if the task may end an episode before the time limit."""
         for name in ("before_step", "after_step"):
             if getattr(type(self.task), name) is not getattr(Task, name):
                 raise SettingError(

@@ -31,7 +31,7 @@ _SKIN_SIZE = 0.1
 """Size that MuJoCo assumes for a skin when it repeats a texture."""
 _MAX_SHININESS = 128.0
 _DEFAULT_EMISSION, _DEFAULT_SPECULAR, _DEFAULT_SHININESS = 0.0, 0.5, 0.5
-"""Of objects without a material."""
+"""Surface of objects without a material."""
 DEFAULT_RGBA = (0.5, 0.5, 0.5, 1.0)
 """Colour of an object that has none of its own: that of its material counts, if it has one."""
 
@@ -46,7 +46,7 @@ class Material(NamedTuple):
     """Id of a texture of the model, or NO_TEXTURE."""
     repeat: tuple[float, float]
     is_uniform: bool
-    """Whether the texture repeats per metre instead of per object."""
+    """True if the texture repeats per metre, False if per object."""
 
 
 class Shape(NamedTuple):

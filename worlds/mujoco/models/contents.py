@@ -28,7 +28,7 @@ class DrawnObject(NamedTuple):
     """`geom` or `site`."""
     id: int
     is_static: bool
-    """Whether it never moves."""
+    """True if it never moves."""
 
     def shape(self, model: mujoco.MjModel) -> Shape:
         """Return its shape in a model."""

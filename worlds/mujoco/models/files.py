@@ -167,7 +167,7 @@ class _AssetDirs:
     meshes: str = ""
     textures: str = ""
     strip: bool = False
-    """Whether directories in file names are ignored."""
+    """True if directories in file names are ignored."""
 
 
 def _pop_asset_dirs(root: Element) -> _AssetDirs:

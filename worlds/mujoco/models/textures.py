@@ -28,7 +28,7 @@ _FACES = (
     ((0, 0, 1), (1, 0, 0), (0, -1, 0)),
     ((0, 0, -1), (-1, 0, 0), (0, -1, 0)),
 )
-"""Of each face of a cube texture in OpenGL's order: its direction, and the directions in which u and v grow."""
+"""Faces of a cube texture in OpenGL's order: the direction of each, and the directions in which u and v grow."""
 _MAX_DEPTH_RATIO = 1.15
 """Triangles whose corners differ more in distance along the face's direction are subdivided: interpolated texture
 coordinates would distort the texture visibly."""

@@ -156,7 +156,7 @@ class StepFaults(NamedTuple):
     """Errors and warnings of each of the lanes that were stepped."""
 
     bits: I64
-    """Of each lane MUJOCO_ERROR and the kinds of warnings, 0 if there were none."""
+    """Fault bits of each lane: MUJOCO_ERROR and the kinds of warnings, 0 if there were none."""
     messages: np.ndarray
     """Texts of errors, [n, MESSAGE_BYTES], each terminated by a zero byte."""
 
