@@ -36,8 +36,8 @@ def load_model(name: str) -> mujoco.MjModel:
     """Return the model in a file, named relative to an allowed directory; raise SettingError if it cannot be loaded."""
     if not _allowed_dirs:
         raise SettingError(
-            f"setting 'model' is {abbreviate(name)}: expected no model, since this server allows no model "
-            "directory; start it with --model-dir DIRECTORY"
+            f"setting 'model' is {abbreviate(name)}: this server allows no model directory; start it with "
+            "--model-dir DIRECTORY"
         )
     path = next((found for root in _allowed_dirs if (found := _resolve_inside(root, name)) is not None), None)
     if path is None or not name.endswith(".xml"):
