@@ -1,7 +1,8 @@
-"""Tasks of the dm_control suite: ours beside MuJoCo's own renderer, at its defaults and at its plainest.
+"""Tasks of the dm_control suite: worldloom beside MuJoCo's own renderer, with default and with its fastest settings.
 
-Both simulate the same models; ours gives dm_control's rewards, too, MuJoCo's renderer pictures alone. `default` is one
-process with all cores, as one gets it without asking; `plain` is two processes with a core each.
+Both simulate the same models; worldloom also computes dm_control's rewards, MuJoCo's renderer gives frames alone.
+`default` is one process with all cores and default settings; `plain` is two processes with a core each and without
+shadows, reflections and multisampling.
 """
 
 import sys
@@ -24,37 +25,37 @@ from worldloom.worlds.pool import Pool
 
 TASKS = ["cartpole swingup", "walker walk", "humanoid walk"]
 FEW, LANES = 64, 1024
-_THEIR_ENVS = 64
-"""They step one after the other: more would change nothing."""
+_MUJOCO_ENVS = 64
+"""Environments of MuJoCo's renderer. They are stepped one after the other, so their number does not matter."""
 ROUNDS, ROUND_S = 5, 0.6
 
 
-class Theirs:
-    """MuJoCo's renderer, in so many processes."""
+class MujocoProcesses:
+    """MuJoCo's renderer, in one or several processes."""
 
     def __init__(self, domain: str, task: str, quality: str, processes: int) -> None:
         self.rates: list[float] = []
-        words = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(_THEIR_ENVS // processes)]
+        options = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(_MUJOCO_ENVS // processes)]
         cores = [["--core", str(core)] if processes > 1 else [] for core in range(processes)]
-        self._workers = [Worker("mujoco_suite", [*words, *core], Path(sys.executable)) for core in cores]
+        self._workers = [Worker("mujoco_suite", [*options, *core], Path(sys.executable)) for core in cores]
         for worker in self._workers:
             worker.wait_until_ready()
 
     def play(self, seconds: float) -> None:
-        """Step for so long, and note the frames a second."""
+        """Step for some seconds and note the frames per second."""
         for worker in self._workers:
             worker.start(seconds)
         self.rates.append(sum(worker.finish(seconds) for worker in self._workers))
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for worker in self._workers:
             worker.close()
 
 
 @contextmanager
-def sides(domain: str, task: str) -> Iterator[dict[str, Player | Theirs]]:
-    """Ours and theirs, ready."""
+def sides(domain: str, task: str) -> Iterator[dict[str, Player | MujocoProcesses]]:
+    """Start all contestants, by name, and close them afterwards."""
     settings = {"domain": domain, "task": task}
     with worldloom_process() as address:
         ours = {
@@ -62,7 +63,10 @@ def sides(domain: str, task: str) -> Iterator[dict[str, Player | Theirs]]:
             "local": Player(("local", "auto"), "dmc", LANES, settings),
             "shm": Player((address, "shm"), "dmc", LANES, settings),
         }
-        theirs = {"default": Theirs(domain, task, "default", 1), "plain": Theirs(domain, task, "plain", 2)}
+        theirs = {
+            "default": MujocoProcesses(domain, task, "default", 1),
+            "plain": MujocoProcesses(domain, task, "plain", 2),
+        }
         yield {**ours, **theirs}
         for player in ours.values():
             player.env.close()
@@ -93,8 +97,8 @@ def bench_mujoco(report: Report, words: str) -> None:
 
 
 @pytest.mark.parametrize("words", TASKS)
-def bench_judges(report: Report, words: str) -> None:
-    """What dm_control's Python would take of a step, were its rewards not computed for all lanes at once."""
+def bench_rewards(report: Report, words: str) -> None:
+    """Compare rewards computed lane by lane by dm_control's own code with rewards computed for all lanes at once."""
     domain, task = words.split()
     assets = AssetLibrary()
     family = Dmc({"domain": domain, "task": task}, assets)
@@ -103,12 +107,12 @@ def bench_judges(report: Report, words: str) -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):
         pool.step(lanes, {"control": rng.uniform(-1, 1, (FEW, 1, *family.actions[0].shape))})
-    judge = family._judge
+    rewards = family._rewards
 
     def lane_by_lane() -> None:
-        family._judge = None
+        family._rewards = None
         family._outcome(pool.state, lanes)
-        family._judge = judge
+        family._rewards = rewards
 
     ratio = report.ratio(lane_by_lane, lambda: family._outcome(pool.state, lanes))
     report.row(f"dmc {words}, rewards of {FEW} lanes, dm_control's own code against arrays", f"{ratio:.3g} ×")

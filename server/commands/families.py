@@ -39,10 +39,10 @@ def add_families(places: Sequence[str] | None, model_dirs: Sequence[Path]) -> No
         add_family(place)
     if model_dirs:
         try:
-            from worldloom.worlds.mujoco.models.files import allow
+            from worldloom.worlds.mujoco.models.files import allow_model_dirs
         except ImportError as error:
             raise ValueError(f"--model-dir {str(model_dirs[0])!r} cannot be allowed: {error}") from error
-        allow(model_dirs)
+        allow_model_dirs(model_dirs)
 
 
 _GAP = "  "

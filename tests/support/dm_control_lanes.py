@@ -1,4 +1,4 @@
-"""Worlds of dm_control's tasks beside dm_control's own environments, which they are compared with."""
+"""Pools of dm_control tasks, and dm_control's own environments to compare them with."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,23 +18,23 @@ from worldloom.worlds.pool import Pool
 ASSETS = AssetLibrary(texture_size=8)
 
 
-class Invisible:
-    """Looks of a model that nobody looks at: taking in all textures would take longer than all the steps."""
+class EmptyScene:
+    """Stand-in for ModelScene that draws nothing: importing all textures would take longer than all the steps."""
 
     rows_per_lane = 1
     static_rows = 0
     labels = ("sky",)
-    cameras = (Camera("eye", "Nowhere."),)
+    cameras = (Camera("eye", "Draws nothing."),)
     not_drawn = ()
 
-    def __init__(self, model: Any, assets: AssetLibrary, restless: Any = ()) -> None:
+    def __init__(self, model: Any, assets: AssetLibrary, task_placed: Any = ()) -> None:
         pass
 
 
 @pytest.fixture
-def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pictures, neither of ours nor of dm_control's: one task would draw its ground."""
-    monkeypatch.setattr(simulated, "Looks", Invisible)
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing, neither with worldloom nor with dm_control, one of whose tasks uploads its ground to a renderer."""
+    monkeypatch.setattr(simulated, "ModelScene", EmptyScene)
     monkeypatch.setattr(suite.quadruped.Physics, "contexts", None)
 
 
@@ -46,14 +46,14 @@ def make_environment(domain: str, task: str, seed: int, **settings: float) -> An
     return suite.load(domain, task, task_kwargs={"random": seed, **settings})
 
 
-def any_controls(environment: Any, rng: np.random.Generator, lanes: int) -> np.ndarray:
-    """[lanes, nu], in the range that there is."""
+def random_controls(environment: Any, rng: np.random.Generator, lanes: int) -> np.ndarray:
+    """Return random controls [lanes, nu] in the actuators' ranges, at most from -1 to 1."""
     spec = environment.action_spec()
     return rng.uniform(np.maximum(spec.minimum, -1), np.minimum(spec.maximum, 1), (lanes, *spec.shape))
 
 
 def step_both(pool: Pool, lanes: I64, environments: Iterable[Any], controls: np.ndarray) -> None:
-    """A step of these lanes and of an environment for each; everything there is to see is the same, to the last bit."""
+    """Step lanes and an environment for each; check that all results are the same, to the last bit."""
     pool.step(lanes, {"control": controls[:, None]})
     seen = {spec.name: pool.observe(lanes, spec.name) for spec in pool.family.observations}
     for k, environment in enumerate(environments):

@@ -1,7 +1,7 @@
-"""Every domain of dm_control's suite, ours beside MuJoCo's own renderer:
+"""Contact sheet of every domain of dm_control's suite, drawn by worldloom and by MuJoCo:
 `python -m tests.support.mujoco_contact_sheet docs/mujoco-contact-sheet.png`.
 
-Above each pair: how many pixels have the same label, and the mean difference of colours, of 255, away from edges.
+Above each pair: the share of pixels with the same label, and the mean difference of colours, of 255, away from edges.
 """
 
 import argparse
@@ -9,20 +9,20 @@ import os
 
 import numpy as np
 
-from tests.support.mujoco_frames import Ours, Theirs, judge
+from tests.support.mujoco_frames import MujocoFrames, WorldloomFrames, compare_frames
 from worldloom.kernels.tables import U8
 from worldloom.render.choose import make_renderer
 from worldloom.render.png import write_png
 from worldloom.render.renderer import Renderer
 from worldloom.render.strokes import write
-from worldloom.worlds.mujoco.dm_control.suite import TASKS, Stage
+from worldloom.worlds.mujoco.dm_control.suite import TASKS, TaskEnvironment
 
 WIDTH, HEIGHT = 176, 132
 GAP, MARGIN, TITLE = 2, 16, 22
 COLUMNS = 3
 PAPER, INK, FAINT = (251, 249, 245), (44, 48, 58), (140, 140, 142)
 MORE = (("quadruped", "escape"),)
-"""Tasks beside the first of each domain."""
+"""Tasks to draw besides the first of each domain."""
 STEPS = 25
 LEGEND = (
     "left by worldloom, right by MuJoCo:",
@@ -34,26 +34,26 @@ LEGEND = (
 
 
 def pair(domain: str, task: str, renderer: Renderer) -> tuple[U8, str]:
-    """A state of a task, by us and by MuJoCo, side by side, and what to say of it."""
-    environment = Stage(domain, task, None).environment
+    """Draw a state of a task by worldloom and by MuJoCo, side by side, and describe the difference."""
+    environment = TaskEnvironment(domain, task, None).environment
     environment.reset()
     rng, spec = np.random.default_rng(3), environment.action_spec()
     for _ in range(STEPS):
         environment.step(rng.uniform(spec.minimum, spec.maximum))
     model, data = environment.physics.model.ptr, environment.physics.data.ptr
-    ours, theirs = Ours(model, renderer), Theirs(model, WIDTH, HEIGHT)
-    name = ours.looks.cameras[0].name if model.cam(0).name == "eye" else model.cam(0).name
+    ours, theirs = WorldloomFrames(model, renderer), MujocoFrames(model, WIDTH, HEIGHT)
+    name = ours.model_scene.cameras[0].name if model.cam(0).name == "eye" else model.cam(0).name
     (mine,) = ours.see([data], name, WIDTH, HEIGHT)
-    wanted = theirs.see(data, 0, ours.looks, WIDTH, HEIGHT)
+    wanted = theirs.see(data, 0, ours.model_scene, WIDTH, HEIGHT)
     theirs.close()
-    verdict = judge(mine, wanted)
+    difference = compare_frames(mine, wanted)
     gap = np.full((HEIGHT, GAP, 3), PAPER, np.uint8)
     both: U8 = np.concatenate([mine.rgb, gap, wanted.rgb], axis=1)
-    return both, f"{100 * verdict.labels:.1f} % · {verdict.color:.1f}"
+    return both, f"{100 * difference.labels:.1f} % · {difference.color:.1f}"
 
 
 def lay_out_sheet(renderer: Renderer) -> U8:
-    """All pairs in a grid, with their names."""
+    """Draw all pairs in a grid, with their names."""
     shown = [(domain, tasks[0]) for domain, tasks in TASKS.items()]
     shown = sorted([*shown, *MORE])
     cell_width, cell_height = 2 * WIDTH + GAP + MARGIN, TITLE + HEIGHT + MARGIN // 2

@@ -1,4 +1,4 @@
-"""Pictures of one state by MuJoCo's own renderer and by ours, and how far they are apart."""
+"""Frames of one state by MuJoCo's own renderer and by worldloom, and the difference between them."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views
 from worldloom.worlds.mujoco.models.contents import label_of
-from worldloom.worlds.mujoco.models.scene import Looks
-from worldloom.worlds.mujoco.simulation.data import places_of
+from worldloom.worlds.mujoco.models.scene import ModelScene
+from worldloom.worlds.mujoco.simulation.data import field_addresses
 
 _KINDS = {
     int(mujoco.mjtObj.mjOBJ_GEOM): "geom",
@@ -26,18 +26,18 @@ _KINDS = {
 }
 TIMEOUT_S = 120
 OTHER = 256
-"""The label of what has none with us."""
+"""Label of elements that worldloom has no label for."""
 
 
-class Picture(NamedTuple):
-    """What a camera sees."""
+class Frame(NamedTuple):
+    """Colours and labels of one frame."""
 
     rgb: U8
     labels: NDArray[np.int64]
 
 
-class Verdict(NamedTuple):
-    """How far two pictures are apart."""
+class FrameDifference(NamedTuple):
+    """Difference between two frames."""
 
     labels: float
     """Share of pixels with the same label."""
@@ -45,30 +45,30 @@ class Verdict(NamedTuple):
     """Mean difference of red, green and blue, of 255, where labels agree and all neighbours have the same."""
 
 
-class Ours:
-    """Our pictures of simulations of one model, one in each lane."""
+class WorldloomFrames:
+    """Frames drawn by worldloom of simulations of one model, one in each lane."""
 
     def __init__(self, model: mujoco.MjModel, renderer: Renderer, lanes: int = 1) -> None:
         self.assets = AssetLibrary()
-        self.looks = Looks(model, self.assets)
+        self.model_scene = ModelScene(model, self.assets)
         self.scene = Scene(self.assets)
-        self.lanes: I32 = self.scene.add(lanes, self.looks.rows_per_lane, self.looks.static_rows)
-        self.looks.furnish(self.scene, self.lanes)
+        self.lanes: I32 = self.scene.add(lanes, self.model_scene.rows_per_lane, self.model_scene.static_rows)
+        self.model_scene.write_static(self.scene, self.lanes)
         self._renderer = renderer
 
-    def see(self, simulations: list[mujoco.MjData], camera: str, width: int, height: int) -> list[Picture]:
-        """What a camera sees in each of these."""
-        places: I64 = np.array([places_of(data) for data in simulations])
+    def see(self, simulations: list[mujoco.MjData], camera: str, width: int, height: int) -> list[Frame]:
+        """Draw the frame of a camera in each of these simulations."""
+        addresses: I64 = np.array([field_addresses(data) for data in simulations])
         lanes = self.lanes[: len(simulations)]
-        self.looks.dress(places, self.scene, lanes)
-        pose, half_height, orthographic, near, far = self.looks.look(places, camera)
+        self.model_scene.write_poses(addresses, self.scene, lanes)
+        pose, half_height, orthographic, near, far = self.model_scene.place_camera(addresses, camera)
         outputs = RGB | SEGMENTATION
         views = fill_views(lanes.copy(), pose, orthographic, half_height, near, far, width, height, outputs, 1)
         offsets, size = lay_out(views)
         arena = allocate_arena(size)
         self._renderer.draw(self.scene, views, arena, offsets)
         return [
-            Picture(
+            Frame(
                 get_frame(arena, views, offsets, view, "rgb").copy(),
                 get_frame(arena, views, offsets, view, "segmentation").astype(np.int64),
             )
@@ -76,10 +76,10 @@ class Ours:
         ]
 
 
-class Theirs:
-    """MuJoCo's pictures up to a size, without shadows, reflections and multisampling.
+class MujocoFrames:
+    """Frames drawn by MuJoCo up to a size, without shadows, reflections and multisampling.
 
-    They are drawn on a thread of their own, since a context is current on a thread and other tests have theirs.
+    They are drawn on a separate thread: an OpenGL context is current on one thread, and other tests have their own.
     """
 
     def __init__(self, model: mujoco.MjModel, width: int, height: int) -> None:
@@ -90,8 +90,8 @@ class Theirs:
             self._scene.flags[flag] = 0
         self._thread.submit(self._open, width, height).result(TIMEOUT_S)
 
-    def see(self, data: mujoco.MjData, camera: int, looks: Looks, width: int, height: int) -> Picture:
-        """What one of the model's cameras sees, or the free one for -1, with our labels."""
+    def see(self, data: mujoco.MjData, camera: int, model_scene: ModelScene, width: int, height: int) -> Frame:
+        """Draw the frame of one of the model's cameras, or of the free one for -1, with worldloom's labels."""
         through = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(self._model, through)
         if camera >= 0:
@@ -99,11 +99,11 @@ class Theirs:
         every = mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(self._model, data, mujoco.MjvOption(), None, through, every, self._scene)
         rgb = self._thread.submit(self._draw, width, height, False).result(TIMEOUT_S)
-        coded = self._thread.submit(self._draw, width, height, True).result(TIMEOUT_S)
-        return Picture(rgb, self._labels(looks)[coded.astype(np.int64) @ (1, 1 << 8, 1 << 16)])
+        encoded = self._thread.submit(self._draw, width, height, True).result(TIMEOUT_S)
+        return Frame(rgb, self._labels(model_scene)[encoded.astype(np.int64) @ (1, 1 << 8, 1 << 16)])
 
     def close(self) -> None:
-        """Let the context go."""
+        """Free the context."""
         self._thread.submit(self._close).result(TIMEOUT_S)
         self._thread.shutdown()
 
@@ -123,19 +123,19 @@ class Theirs:
         self._context.free()
         self._gl.free()
 
-    def _draw(self, width: int, height: int, is_coded: bool) -> U8:
-        """The scene as it is, or each thing in the colour of its number."""
+    def _draw(self, width: int, height: int, is_encoded: bool) -> U8:
+        """Draw the scene, or each object in the colour that encodes its id."""
         for flag in (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR):
-            self._scene.flags[flag] = is_coded
+            self._scene.flags[flag] = is_encoded
         viewport = mujoco.MjrRect(0, 0, width, height)
         pixels = np.empty((height, width, 3), np.uint8)
         mujoco.mjr_render(viewport, self._scene, self._context)
         mujoco.mjr_readPixels(pixels, None, viewport, self._context)
         return pixels[::-1].copy()
 
-    def _labels(self, looks: Looks) -> NDArray[np.int64]:
-        """Which of our labels the things of the scene have, by what they are coloured with."""
-        known = {name: number for number, name in enumerate(looks.labels)}
+    def _labels(self, model_scene: ModelScene) -> NDArray[np.int64]:
+        """Return worldloom's labels of the objects of the scene, by the ids that their colours encode."""
+        known = {name: number for number, name in enumerate(model_scene.labels)}
         labels = np.zeros(self._scene.ngeom + 1, np.int64)
         for geom in self._scene.geoms[: self._scene.ngeom]:
             kind = _KINDS.get(int(geom.objtype))
@@ -144,16 +144,16 @@ class Theirs:
         return labels
 
 
-def judge(ours: Picture, theirs: Picture) -> Verdict:
-    """How far a picture of ours is from theirs."""
+def compare_frames(ours: Frame, theirs: Frame) -> FrameDifference:
+    """Compare a frame of worldloom with one of MuJoCo."""
     agree = ours.labels == theirs.labels
-    inside = agree & _alike(ours.labels) & _alike(theirs.labels)
+    inside = agree & _is_interior(ours.labels) & _is_interior(theirs.labels)
     apart = np.abs(ours.rgb.astype(np.int64) - theirs.rgb).mean(axis=-1)
-    return Verdict(float(agree.mean()), float(apart[inside].mean()) if inside.any() else 0.0)
+    return FrameDifference(float(agree.mean()), float(apart[inside].mean()) if inside.any() else 0.0)
 
 
-def _alike(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where all eight neighbours, as far as there are any, have the same label."""
+def _is_interior(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return the pixels whose neighbours, up to eight, all have the same label."""
     framed = np.pad(labels, 1, mode="edge")
     across = (framed[:, 1:-1] == framed[:, :-2]) & (framed[:, 1:-1] == framed[:, 2:])
     down = (labels == framed[:-2, 1:-1]) & (labels == framed[2:, 1:-1])

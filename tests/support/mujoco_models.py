@@ -1,4 +1,4 @@
-"""Models that show every shape of MuJoCo's, under every kind of texture and light."""
+"""Models with every shape of MuJoCo, with each kind of texture and light."""
 
 import tempfile
 from pathlib import Path
@@ -36,8 +36,10 @@ LIGHTS = {
 }
 
 
-def zoo(texture: str | None, uniform: bool = False, light: str = "head", skybox: bool = True) -> mujoco.MjModel:
-    """Every shape, on a floor without end; `texture` is `flat`, `cube` or none."""
+def build_all_shapes(
+    texture: str | None, uniform: bool = False, light: str = "head", skybox: bool = True
+) -> mujoco.MjModel:
+    """Build a model with every shape on an infinite floor; `texture` is `flat`, `cube` or None."""
     material = "" if texture is None else 'material="paint"'
     shapes = []
     for place, shape in enumerate(_SHAPES):
@@ -45,7 +47,7 @@ def zoo(texture: str | None, uniform: bool = False, light: str = "head", skybox:
         at = f'pos="{x} {y} .45" euler="{17 * place} {-23 * place} {31 * place}" {material}'
         if "plane" in shape or "hfield" in shape:
             at = f'pos="{x} {y} .3" euler="{7 * place % 30} {-9 * place % 20} {31 * place}" {material}'
-        if texture == "cube" and "tent" in shape:  # OpenGL would show whichever flat texture was there before
+        if texture == "cube" and "tent" in shape:  # OpenGL would show the flat texture that was bound before
             at = at.replace(material, "")
         shapes.append(shape.format(at=at))
     repeat = "2.5 1.5" if texture == "flat" else "1 1"
@@ -81,7 +83,7 @@ def _elevation() -> str:
 
 
 def _flat() -> U8:
-    """A picture that shows which way up it is: a colour for each quarter, and they are not of one size."""
+    """Return an image that shows its orientation: quarters of different sizes and colours."""
     pixels = np.zeros((48, 64, 3), np.uint8)
     pixels[:30, :20], pixels[:30, 20:] = (200, 60, 60), (60, 200, 60)
     pixels[30:, :20], pixels[30:, 20:] = (60, 60, 200), (220, 220, 80)
@@ -89,7 +91,7 @@ def _flat() -> U8:
 
 
 def _cube() -> U8:
-    """The six faces in a cross, each of its own colour with a darker corner."""
+    """Return the six faces of a cube as a cross, each with its own colour and a darker corner."""
     side = 32
     pixels = np.zeros((3 * side, 4 * side, 3), np.uint8)
     colors = ((200, 60, 60), (60, 200, 60), (60, 60, 200), (220, 220, 80), (200, 80, 200), (80, 200, 200))

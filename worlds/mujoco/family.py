@@ -1,11 +1,24 @@
-"""Any model of MuJoCo's, from a file in a directory that the operator allows.
+"""The family `mujoco`: any MuJoCo model, from a file in a directory that the operator allows.
 
-An episode begins in the model's first keyframe, or in its default pose if it has none, with some noise if that is asked
-for. Simulations that become unstable end their episode.
+An episode begins in the model's first keyframe, or in its default pose if it has none, with noise if the settings ask
+for it. A simulation that becomes unstable ends its episode.
+
+Rewards come from the operator's own code, as functions of many lanes at once:
+
+    from worldloom.worlds.mujoco.family import Mujoco, register_reward
+    from worldloom.worlds.mujoco.simulation.data import LaneArrays
+
+    def upright(lanes: LaneArrays) -> np.ndarray:
+        return lanes.xmat[:, lanes.model.body("torso").id, 8]
+
+    register_reward("robot.xml", upright)
+
+The server loads a module with this code by the option `--family my_rewards:Mujoco`.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import mujoco
 import numpy as np
@@ -16,23 +29,32 @@ from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Spec, State, StepResult
 from worldloom.worlds.mujoco.models.files import load_model
-from worldloom.worlds.mujoco.rewards import reward_of
 from worldloom.worlds.mujoco.simulation import physics
-from worldloom.worlds.mujoco.simulation.data import QPOS, QVEL, SENSORDATA, Changes, Numbers
-from worldloom.worlds.mujoco.simulation.family import Simulated, control_spec
-from worldloom.worlds.mujoco.simulation.kernels import FAILED, gather
+from worldloom.worlds.mujoco.simulation.data import QPOS, QVEL, SENSORDATA, LaneArrays, ModelOverrides
+from worldloom.worlds.mujoco.simulation.family import SimulatedFamily, control_spec
+from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR, gather
 from worldloom.worlds.random import normal
 from worldloom.worlds.settings import Setting
 
+Reward: TypeAlias = Callable[[LaneArrays], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
+"""Function of lanes after a step that returns their rewards [n], or rewards and whether each episode is over [n]."""
 
-class Mujoco(Simulated):
-    """Reward a step: 0, unless the operator has registered a reward for the model."""
+_rewards: dict[str, Reward] = {}
+
+
+def register_reward(model: str, function: Reward) -> None:
+    """Set the reward function of a model, named as in the setting `model`, in place of an earlier one."""
+    _rewards[model] = function
+
+
+class Mujoco(SimulatedFamily):
+    """Any MuJoCo model. The reward is 0, unless the operator has registered a reward function for the model."""
 
     name = "mujoco"
     text = "Any MuJoCo model, from a file in a directory that the server allows."
     settings = (
-        Setting("model", "", "Which model: an .xml file, named from a directory of --model-dir on."),
-        Setting("control_steps", 1, "Steps of the simulation that a step takes, under one control.", 1, 10_000),
+        Setting("model", "", "The model: path of an .xml file, relative to a directory of --model-dir."),
+        Setting("control_steps", 1, "MuJoCo steps in one step, all with the same control.", 1, 10_000),
         Setting("max_steps", 1000, "Steps after which an episode is interrupted.", 1, 1_000_000_000),
         Setting("noise", 0.0, "Standard deviation of the noise in the first positions and velocities.", 0, 1000),
     )
@@ -45,27 +67,27 @@ class Mujoco(Simulated):
         model = load_model(name)
         self.max_steps = int(self.setting_values["max_steps"])
         self.actions = (control_spec(model),) if model.nu else ()
-        self._reward = reward_of(os.path.normpath(name))
+        self._reward = _rewards.get(os.path.normpath(name))
         self._noise = float(self.setting_values["noise"])
-        self._calls = physics.calls_of_step(model, int(self.setting_values["control_steps"]))
-        self._places = _places(model)
+        self._calls = physics.step_calls(model, int(self.setting_values["control_steps"]))
+        self._sources = _observation_sources(model)
         self.observations = (
-            Spec("qpos", "float64", (model.nq,), "The positions of the joints."),
-            Spec("qvel", "float64", (model.nv,), "The velocities of the joints."),
-            Spec("unstable", "bool", (), "Whether the last step was given up, which ends the episode."),
+            Spec("qpos", "float64", (model.nq,), "Joint positions."),
+            Spec("qvel", "float64", (model.nv,), "Joint velocities."),
+            Spec("unstable", "bool", (), "Whether the last step was aborted, which ends the episode."),
             *(
-                Spec(name, "float64", (len(picks),), "What the sensor reads.")
-                for name, (field, picks) in self._places.items()
+                Spec(name, "float64", (len(elements),), "Sensor reading.")
+                for name, (field, elements) in self._sources.items()
                 if field == SENSORDATA
             ),
         )
-        self._take_model(model, Changes((), model), physics.BAD, name)
+        self._set_model(model, ModelOverrides((), model), physics.DIVERGED, name)
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
-        """The first keyframe, or the default pose; and noise."""
+        """Begin episodes in the first keyframe, or in the default pose, with noise."""
         model = self._model
-        for lane in lanes[state.data[lanes] == 0].tolist():
-            physics.take(state, lane, mujoco.MjData(model))
+        for lane in lanes[state.data_address[lanes] == 0].tolist():
+            physics.attach_data(state, lane, mujoco.MjData(model))
         noise = normal(seeds[:, None], np.arange(2 * model.nv)) * self._noise if self._noise else None
         for k, lane in enumerate(lanes.tolist()):
             data = state.simulation[lane]
@@ -77,47 +99,47 @@ class Mujoco(Simulated):
                 mujoco.mj_integratePos(model, data.qpos, noise[k, : model.nv], 1.0)
                 data.qvel += noise[k, model.nv :]
         state.unstable[lanes] = False
-        self._run(state, lanes, np.empty((len(lanes), 0)), physics.calls_of_start())
+        self._run(state, lanes, np.empty((len(lanes), 0)), physics.forward_calls())
 
     def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
-        """Some steps of the simulation. One that could not even begin ends here."""
+        """Advance by `control_steps` MuJoCo steps. Episodes whose first state was already unstable end here."""
         controls = np.empty((len(lanes), 0))
         if self.actions:
             controls = np.ascontiguousarray(actions["control"][:, 0], np.float64)
         self._run(state, lanes, controls, self._calls)
-        gone = state.unstable[lanes]
-        reward, ended = np.zeros(len(lanes)), gone.copy()
-        if self._reward is not None and not gone.all():
-            judged = self._reward(Numbers(self._model, state, lanes[~gone]))
-            if isinstance(judged, tuple):
-                judged, ended[~gone] = judged
-            reward[~gone] = judged
-        return StepResult(reward[:, None], ended)
+        is_aborted = state.unstable[lanes]
+        reward, terminated = np.zeros(len(lanes)), is_aborted.copy()
+        if self._reward is not None and not is_aborted.all():
+            result = self._reward(LaneArrays(self._model, state, lanes[~is_aborted]))
+            if isinstance(result, tuple):
+                result, terminated[~is_aborted] = result
+            reward[~is_aborted] = result
+        return StepResult(reward[:, None], terminated)
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
-        """Positions, velocities, or what a sensor reads."""
+        """Return positions, velocities, readings of a sensor, or which lanes are unstable."""
         if name == "unstable":
             return np.asarray(state.unstable[lanes])
-        self._make_sure(state, lanes)
-        field, picks = self._places[name]
-        out = np.empty((len(lanes), len(picks)))
-        gather(lanes, state.places, field, picks, PROCESS_FLOAT64, out)
+        self._ensure_data(state, lanes)
+        field, elements = self._sources[name]
+        out = np.empty((len(lanes), len(elements)))
+        gather(lanes, state.addresses, field, elements, PROCESS_FLOAT64, out)
         return out
 
     def _run(self, state: State, lanes: I64, controls: F64, calls: I64) -> None:
-        """Make the calls; lanes that they are too much for are given up."""
-        alarms = self._stepper.run(state, lanes, controls, calls)
-        if alarms.bits.any():
-            grave = (alarms.bits & (physics.BAD | FAILED)) != 0
-            self._give_up(state, lanes, alarms, grave)
-            for k in np.flatnonzero((alarms.bits != 0) & ~grave).tolist():
-                self._say(alarms.words(k), "is not as exact as it should be")
+        """Make the calls, abort the lanes that diverge or fail, and log the warnings of others."""
+        faults = self._stepper.run(state, lanes, controls, calls)
+        if faults.bits.any():
+            is_aborted = (faults.bits & (physics.DIVERGED | MUJOCO_ERROR)) != 0
+            self._abort_lanes(state, lanes, faults, is_aborted)
+            for k in np.flatnonzero((faults.bits != 0) & ~is_aborted).tolist():
+                self._log_once(faults.describe(k), "is less exact than it should be")
 
 
-def _places(model: mujoco.MjModel) -> dict[str, tuple[int, I64]]:
-    """Where each observation is: the field of an MjData, and the numbers of it."""
-    found = {"qpos": (QPOS, np.arange(model.nq)), "qvel": (QVEL, np.arange(model.nv))}
+def _observation_sources(model: mujoco.MjModel) -> dict[str, tuple[int, I64]]:
+    """Return for each observation the field of an MjData that it is read from, and the elements of that."""
+    sources = {"qpos": (QPOS, np.arange(model.nq)), "qvel": (QVEL, np.arange(model.nv))}
     for k in range(model.nsensor):
         name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_SENSOR, k) or str(k)
-        found[f"sensor.{name}"] = (SENSORDATA, model.sensor_adr[k] + np.arange(model.sensor_dim[k]))
-    return found
+        sources[f"sensor.{name}"] = (SENSORDATA, model.sensor_adr[k] + np.arange(model.sensor_dim[k]))
+    return sources

@@ -1,4 +1,4 @@
-"""Worlds of any MuJoCo model: the numbers of MuJoCo's own steps, noise, rewards of the operator's, and trouble."""
+"""The family `mujoco`: steps as MuJoCo's own, noise, registered rewards, and simulations that fail."""
 
 import logging
 from collections.abc import Iterator
@@ -15,11 +15,10 @@ from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
-from worldloom.worlds.mujoco import rewards
-from worldloom.worlds.mujoco.family import Mujoco
+from worldloom.worlds.mujoco import family as mujoco_family
+from worldloom.worlds.mujoco.family import Mujoco, register_reward
 from worldloom.worlds.mujoco.models import files as models
-from worldloom.worlds.mujoco.rewards import register_reward
-from worldloom.worlds.mujoco.simulation.data import Numbers
+from worldloom.worlds.mujoco.simulation.data import LaneArrays
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED, Pool
 from worldloom.worlds.settings import SettingError
 
@@ -44,11 +43,11 @@ STIFF = ARM.replace('damping=".1"', 'damping="-1000000"')
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(models, "_allowed", [])
-    monkeypatch.setattr(rewards, "_rewards", {})
+    monkeypatch.setattr(models, "_allowed_dirs", [])
+    monkeypatch.setattr(mujoco_family, "_rewards", {})
     (tmp_path / "arm.xml").write_text(ARM)
     (tmp_path / "stiff.xml").write_text(STIFF)
-    models.allow([tmp_path])
+    models.allow_model_dirs([tmp_path])
     return tmp_path
 
 
@@ -71,7 +70,7 @@ def control(*values: float) -> dict[str, np.ndarray]:
     return {"control": np.array(values, np.float64).reshape(-1, 1, 2)}
 
 
-def test_it_says_what_the_model_has() -> None:
+def test_specs_describe_the_model() -> None:
     family = make_pool().family
     (action,) = family.actions
     assert (action.name, action.dtype, action.shape) == ("control", "float64", (2,))
@@ -148,7 +147,7 @@ def test_noise_comes_from_the_seed_and_stays_on_the_manifold() -> None:
     assert np.array_equal(positions[:3], again[0])
     assert np.array_equal(velocities[:3], again[1])
     assert not np.array_equal(positions[:3], begin(1, 3)[0])
-    # A quaternion that was turned by whatever angle has length 1, but for rounding in its four squares.
+    # A rotated quaternion has length 1, but for rounding in its four squares.
     assert np.abs(np.linalg.norm(positions[:, 4:], axis=1) - 1).max() < 1e-15 * 4
     # 400 numbers: their mean is within four of its standard deviations, their spread within a fifth of its own.
     for column in (positions[:, 0] - 0.3, positions[:, 3] - 2, velocities[:, 0], velocities[:, 6]):
@@ -156,10 +155,10 @@ def test_noise_comes_from_the_seed_and_stays_on_the_manifold() -> None:
         assert 0.08 < column.std() < 0.12
 
 
-def test_the_operators_rewards_see_all_lanes_at_once() -> None:
+def test_registered_rewards_get_all_lanes_at_once() -> None:
     seen: list[int] = []
 
-    def high(lanes: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    def high(lanes: LaneArrays) -> tuple[np.ndarray, np.ndarray]:
         seen.append(len(lanes))
         assert lanes.qpos.shape == (len(lanes), 8)
         assert lanes.xmat.shape == (len(lanes), 3, 9)
@@ -178,7 +177,7 @@ def test_the_operators_rewards_see_all_lanes_at_once() -> None:
     assert pool.status[lanes].tolist() == [TERMINATED if one > 0.3 else RUNNING for one in positions[:, 0]]
 
 
-def test_an_unstable_lane_ends_its_episode_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unstable_lane_ends_its_episode_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("worldloom").propagate = True
     register_reward("arm.xml", lambda lanes: np.ones(len(lanes)))
     pool, calm = make_pool(), make_pool()
@@ -195,7 +194,7 @@ def test_an_unstable_lane_ends_its_episode_and_says_so(caplog: pytest.LogCapture
     assert pool.reward[lanes, 0].tolist() == [1, 0, 1]
     assert pool.discount[lanes].tolist() == [1, 0, 1]
     assert np.array_equal(pool.observe(lanes, "qpos")[[0, 2]], calm.observe(others, "qpos")[[0, 2]])
-    assert caplog.text.count("was given up") == 1
+    assert caplog.text.count("was aborted") == 1
     pool.step(lanes, idle)
     assert pool.observe(lanes, "unstable").tolist() == [False, False, False]
     assert pool.observe(lanes, "qpos")[1].tolist() == [0.3, 0, 1, 2, 1, 0, 0, 0]
@@ -223,16 +222,16 @@ def test_a_model_without_enough_memory_ends_its_episodes(folder: Path) -> None:
         assert pool.status[lanes].tolist() == [TERMINATED, TERMINATED]
 
 
-def test_it_is_seen_from_every_camera_also_before_it_has_begun(renderer: CPURenderer) -> None:
+def test_every_camera_draws_also_before_the_first_episode(renderer: CPURenderer) -> None:
     pool = make_pool(noise=0.2)
     lanes = pool.add(seeds(3))
     for _ in range(3):
         for camera in pool.family.cameras:
             views = pool.views(lanes, camera.name, width=24, height=20, outputs=output_bits(OUTPUT_NAMES))
-            for pictures in draw(pool, views, renderer):
-                assert np.ptp(pictures["rgb"]) > 0
-                assert pictures["segmentation"].max() < len(pool.family.labels)
+            for frames in draw(pool, views, renderer):
+                assert np.ptp(frames["rgb"]) > 0
+                assert frames["segmentation"].max() < len(pool.family.labels)
         pool.step(lanes, control(*[0.0] * 6))
     side = pool.views(lanes, "side", width=32, height=32, outputs=output_bits(OUTPUT_NAMES))
     first, second, _ = (one["rgb"] for one in draw(pool, side, renderer))
-    assert not np.array_equal(first, second), "lanes that stand differently look different"
+    assert not np.array_equal(first, second), "lanes in different states look different"

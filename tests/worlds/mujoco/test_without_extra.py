@@ -1,4 +1,4 @@
-"""Without MuJoCo everything else works, and whoever asks for its worlds is told what to install."""
+"""Without MuJoCo everything else works, and asking for its worlds names the extra to install."""
 
 import subprocess
 import sys
@@ -28,14 +28,14 @@ def run(names: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[
     ("names", "family"),
     [(("mujoco", "dm_control"), "dmc"), (("mujoco", "dm_control"), "mujoco"), (("dm_control",), "dmc")],
 )
-def test_asking_for_its_worlds_says_what_to_install(names: tuple[str, ...], family: str) -> None:
+def test_asking_for_its_worlds_names_the_extra(names: tuple[str, ...], family: str) -> None:
     done = run(names, "describe", family)
     assert done.returncode == 1
     assert "pip install 'worldloom[mujoco]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_the_list_of_worlds_says_it_too() -> None:
+def test_the_list_of_worlds_names_the_extra() -> None:
     done = run(("mujoco", "dm_control"), "worlds")
     assert done.returncode == 0
     assert "Find the coloured goals" in done.stdout

@@ -1,1 +1,1 @@
-"""The family dmc: tasks of the dm_control suite."""
+"""The family `dmc`: tasks of the dm_control suite."""

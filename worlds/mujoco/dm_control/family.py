@@ -1,8 +1,8 @@
-"""The tasks of dm_control's suite: the same numbers as dm_control gives for the same seed and actions, to the last bit.
+"""The family `dmc`: tasks of the dm_control suite, with the same numbers as dm_control, to the last bit.
 
-Lane k of a world with seed s is dm_control's environment with the seed (s + k) modulo 2³². Its chance goes on from
-episode to episode as dm_control's does. Only the first step of an episode differs in form: its reward is 0 and its
-discount 1, where dm_control has none.
+Lane k of a world with seed s is dm_control's environment with the seed (s + k) modulo 2**32. Its random generator goes
+on from episode to episode, as dm_control's does. Only the first step of an episode differs in form: it has reward 0 and
+discount 1, where dm_control has None.
 """
 
 import math
@@ -15,30 +15,28 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Spec, State, StepResult
-from worldloom.worlds.mujoco.dm_control.rewards import arms as judges_of_arms
-from worldloom.worlds.mujoco.dm_control.rewards import walkers as judges_of_walkers
-from worldloom.worlds.mujoco.dm_control.rewards.base import Judge
-from worldloom.worlds.mujoco.dm_control.suite import TASKS, Stage
+from worldloom.worlds.mujoco.dm_control.rewards import REWARDS_BY_TASK
+from worldloom.worlds.mujoco.dm_control.rewards.base import TaskRewards
+from worldloom.worlds.mujoco.dm_control.suite import TASKS, TaskEnvironment
 from worldloom.worlds.mujoco.simulation import physics
-from worldloom.worlds.mujoco.simulation.data import Numbers
-from worldloom.worlds.mujoco.simulation.family import Simulated, control_spec, log
+from worldloom.worlds.mujoco.simulation.data import LaneArrays
+from worldloom.worlds.mujoco.simulation.family import SimulatedFamily, control_spec, log
 from worldloom.worlds.settings import Setting, SettingError
 
-_NEVER = 1 << 62
-"""Steps of an episode that has no limit."""
-_JUDGES = {**judges_of_arms.JUDGES, **judges_of_walkers.JUDGES}
-_TRIED = 4
-"""Lanes and steps that a judge is tried on."""
+_NO_STEP_LIMIT = 1 << 62
+"""`max_steps` of a task without a time limit."""
+_CHECKED_LANES = _CHECKED_STEPS = 4
+"""Lanes and steps on which vectorised rewards are compared with dm_control's."""
 
 
-class Dmc(Simulated):
-    """Reward, discount and observations are the task's own."""
+class Dmc(SimulatedFamily):
+    """Tasks of the dm_control suite, with their own rewards, discounts and observations."""
 
     name = "dmc"
     text = "The tasks of dm_control's suite, simulated by MuJoCo, with the same numbers as dm_control gives."
     settings = (
-        Setting("domain", "cartpole", f"Which domain of the suite: {', '.join(TASKS)}.", choices=tuple(TASKS)),
-        Setting("task", "swingup", "Which task of the domain; an error names those there are."),
+        Setting("domain", "cartpole", f"The domain of the suite: {', '.join(TASKS)}.", choices=tuple(TASKS)),
+        Setting("task", "swingup", "The task of the domain; an error lists the tasks there are."),
         Setting(
             "time_limit", 0.0, "Simulated seconds after which an episode is interrupted; 0: as the task says.", 0, 1e6
         ),
@@ -51,120 +49,135 @@ class Dmc(Simulated):
             raise SettingError(
                 f"setting 'task' is {task[:100]!r}: expected one of {', '.join(TASKS[domain])}, the tasks of {domain!r}"
             )
-        self._stage = Stage(domain, task, float(self.setting_values["time_limit"]) or None)
-        environment = self._stage.environment
+        self._task_environment = TaskEnvironment(domain, task, float(self.setting_values["time_limit"]) or None)
+        environment, model = self._task_environment.environment, self._task_environment.model
         limit = environment._step_limit
-        self.max_steps = _NEVER if math.isinf(limit) else math.ceil(limit)
-        self.actions = (control_spec(self._stage.model),)
+        self.max_steps = _NO_STEP_LIMIT if math.isinf(limit) else math.ceil(limit)
+        self.actions = (control_spec(model),)
         self.observations = tuple(
             Spec(name, spec.dtype.name, spec.shape, "As dm_control gives it.")
             for name, spec in environment.observation_spec().items()
         )
-        self._calls = physics.calls_of_step(self._stage.model, environment._n_sub_steps)
-        stage = self._stage
-        self._take_model(stage.model, stage.changes, physics.ANY, f"{domain}-{task}", stage.restless)
-        self._judge: Judge | None = None
-        self._judge = self._tried_judge()
+        self._calls = physics.step_calls(model, environment._n_sub_steps)
+        overrides, task_placed = self._task_environment.overrides, self._task_environment.task_placed
+        self._set_model(model, overrides, physics.ANY_FAULT, f"{domain}-{task}", task_placed)
+        self._rewards: TaskRewards | None = None
+        """Rewards and observations computed from arrays; dm_control's own code is used if None."""
+        self._rewards = self._build_rewards()
 
     @staticmethod
     def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
-        """As dm_control's users number them: one after the other."""
+        """Return consecutive seeds, as users of dm_control number their environments."""
         return (np.arange(lanes, dtype=np.uint64) + np.uint64(world_seed % 2**32)) % np.uint64(2**32)
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The simulation, the task with its chance, steps of the episode, and what was observed since the last."""
-        return {**super().state_fields(), "task": ("object", ()), "steps": ("int64", ()), "seen": ("object", ())}
+        """Return the state of a lane: the simulation, dm_control's task object, steps of the episode.
+
+        `observed` caches the observations that dm_control's own code computed since the last step.
+        """
+        return {**super().state_fields(), "task": ("object", ()), "steps": ("int64", ()), "observed": ("object", ())}
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
-        """Begin an episode as dm_control does; a lane's chance is that of its own seed, and goes on."""
+        """Begin episodes as dm_control does; a lane's random numbers come from its own seed and go on."""
         for lane in lanes.tolist():
             if state.task[lane] == 0:
-                state.task[lane], state.own[lane] = self._stage.new_lane(int(state.lane_seed[lane]))
-                physics.take(state, lane, mujoco.MjData(self._model))
+                seed = int(state.lane_seed[lane])
+                state.task[lane], state.overrides[lane] = self._task_environment.create_lane(seed)
+                physics.attach_data(state, lane, mujoco.MjData(self._model))
             state.unstable[lane] = False
             try:
-                self._stage.begin(state.task[lane], state.own[lane], state.simulation[lane])
+                self._task_environment.begin_episode(state.task[lane], state.overrides[lane], state.simulation[lane])
             except (
                 RuntimeError,
                 mujoco.FatalError,
-            ) as error:  # it found no way to begin: this lane's next step ends it
+            ) as error:  # no first state was found: the next step ends the episode
                 state.unstable[lane] = True
-                self._rest(state.simulation[lane])
-                self._say(str(error))
+                self._reset_to_default(state.simulation[lane])
+                self._log_once(str(error))
         state.steps[lanes] = 0
-        state.seen[lanes] = 0
-        if self._changes.size_bytes:
-            state.furnished[lanes] = False
+        state.observed[lanes] = 0
+        if self._overrides.size_bytes:
+            state.is_static_written[lanes] = False
 
     def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
-        """One control step."""
+        """Advance by one control step."""
         controls = np.ascontiguousarray(actions["control"][:, 0], np.float64)
-        alarms = self._stepper.run(state, lanes, controls, self._calls)
+        faults = self._stepper.run(state, lanes, controls, self._calls)
         state.steps[lanes] += 1
-        state.seen[lanes] = 0
-        if alarms.bits.any():
-            self._give_up(state, lanes, alarms, alarms.bits != 0)
-        gone = state.unstable[lanes]
-        if not gone.any():
-            reward, ended = self._outcome(state, lanes)
+        state.observed[lanes] = 0
+        if faults.bits.any():
+            self._abort_lanes(state, lanes, faults, faults.bits != 0)
+        is_aborted = state.unstable[lanes]
+        if not is_aborted.any():
+            reward, terminated = self._outcome(state, lanes)
         else:
-            reward, ended = np.zeros(len(lanes)), np.zeros(len(lanes), np.bool_)
-            reward[~gone], ended[~gone] = self._outcome(state, lanes[~gone])
-        ended &= state.steps[lanes] < self.max_steps
-        return StepResult(reward[:, None], ended | gone)
+            reward, terminated = np.zeros(len(lanes)), np.zeros(len(lanes), np.bool_)
+            reward[~is_aborted], terminated[~is_aborted] = self._outcome(state, lanes[~is_aborted])
+        terminated &= state.steps[lanes] < self.max_steps
+        return StepResult(reward[:, None], terminated | is_aborted)
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
-        """What dm_control observes; nothing but zeros before the first episode."""
+        """Return an observation of the task; zeros before the first episode."""
         spec = next(spec for spec in self.observations if spec.name == name)
-        begun = state.data[lanes] != 0
-        if self._judge is not None and begun.all():
-            return self._judge.observations[name](Numbers(self._model, state, lanes))
+        has_begun = state.data_address[lanes] != 0
+        if self._rewards is not None and has_begun.all():
+            return self._rewards.observations[name](LaneArrays(self._model, state, lanes))
         return self._observe_each(state, lanes, spec)
 
-    def _tried_judge(self) -> Judge | None:
-        """The judge of the task, if there is one that agrees with dm_control's own code on some lanes, bit for bit."""
-        kind = _JUDGES.get(type(self._stage.task))
-        if kind is None or self._stage.ends_by_itself:
+    def _build_rewards(self) -> TaskRewards | None:
+        """Return the vectorised rewards of the task, or None unless they have the bits of dm_control's own code.
+
+        They are compared on a few lanes and steps: a later dm_control or NumPy may compute differently.
+        """
+        rewards_class = REWARDS_BY_TASK.get(type(self._task_environment.task))
+        if rewards_class is None or self._task_environment.can_terminate:
             return None
-        judge = kind(self._stage.task, self._model)
+        rewards = rewards_class(self._task_environment.task, self._model)
         state = State(self.state_fields())
-        state.grow(_TRIED)
-        lanes = np.arange(_TRIED)
-        state.clear(lanes, self.lane_seeds(0, _TRIED))
+        state.grow(_CHECKED_LANES)
+        lanes = np.arange(_CHECKED_LANES)
+        state.clear(lanes, self.lane_seeds(0, _CHECKED_LANES))
         self.reset(state, lanes, state.lane_seed)
         rng = np.random.default_rng(0)
-        for _ in range(_TRIED):
-            outcome = self.step(state, lanes, {"control": rng.uniform(-1, 1, (_TRIED, 1, self._model.nu))})
-            numbers = Numbers(self._model, state, lanes)
-            agree = np.array_equal(judge.reward(numbers), outcome.reward[:, 0]) and all(
-                np.array_equal(judge.observations[spec.name](numbers), self._observe_each(state, lanes, spec))
+        for _ in range(_CHECKED_STEPS):
+            result = self.step(state, lanes, {"control": rng.uniform(-1, 1, (_CHECKED_LANES, 1, self._model.nu))})
+            arrays = LaneArrays(self._model, state, lanes)
+            is_same = np.array_equal(rewards.reward(arrays), result.reward[:, 0]) and all(
+                np.array_equal(rewards.observations[spec.name](arrays), self._observe_each(state, lanes, spec))
                 for spec in self.observations
             )
-            if not agree and not outcome.terminated.any():
-                log.info("%s is judged lane by lane: arrays would give other bits", self._what)
+            if not is_same and not result.terminated.any():
+                log.info(
+                    "%s: rewards are computed lane by lane with dm_control's own code, which is slower: computed for "
+                    "all lanes at once they differ from it",
+                    self._model_name,
+                )
                 return None
-        return judge
+        return rewards
 
     def _observe_each(self, state: State, lanes: I64, spec: Spec) -> np.ndarray:
-        """What dm_control's own code observes, lane by lane."""
+        """Compute an observation with dm_control's own code, lane by lane."""
         out = np.empty((len(lanes), *spec.shape), spec.dtype)
         for k, lane in enumerate(lanes.tolist()):
             if state.task[lane] == 0:
                 out[k] = 0
                 continue
-            if state.seen[lane] == 0:
-                observed = state.task[lane].get_observation(self._stage.enter(state.own[lane], state.simulation[lane]))
-                state.seen[lane] = {key: np.array(value) for key, value in observed.items()}  # the stage is used again
-            out[k] = state.seen[lane][spec.name]
+            if state.observed[lane] == 0:
+                loaded = self._task_environment.load_lane(state.overrides[lane], state.simulation[lane])
+                observed = state.task[lane].get_observation(loaded)
+                # Copies: they may be views of the environment's memory, which the next lane is loaded into.
+                state.observed[lane] = {key: np.array(value) for key, value in observed.items()}
+            out[k] = state.observed[lane][spec.name]
         return out
 
     def _outcome(self, state: State, lanes: I64) -> tuple[F64, NDArray[np.bool_]]:
-        """Rewards, and which episodes the task ends."""
-        reward, ended = np.empty(len(lanes)), np.zeros(len(lanes), np.bool_)
-        if self._judge is not None and len(lanes):
-            return self._judge.reward(Numbers(self._model, state, lanes)), ended
+        """Return rewards, and which episodes the task ends."""
+        reward, terminated = np.empty(len(lanes)), np.zeros(len(lanes), np.bool_)
+        if self._rewards is not None and len(lanes):
+            return self._rewards.reward(LaneArrays(self._model, state, lanes)), terminated
+        can_terminate = self._task_environment.can_terminate
         for k, lane in enumerate(lanes.tolist()):
-            stage = self._stage.enter(state.own[lane], state.simulation[lane])
-            reward[k] = state.task[lane].get_reward(stage)
-            ended[k] = self._stage.ends_by_itself and state.task[lane].get_termination(stage) is not None
-        return reward, ended
+            loaded = self._task_environment.load_lane(state.overrides[lane], state.simulation[lane])
+            reward[k] = state.task[lane].get_reward(loaded)
+            terminated[k] = can_terminate and state.task[lane].get_termination(loaded) is not None
+        return reward, terminated

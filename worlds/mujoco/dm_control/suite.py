@@ -1,10 +1,12 @@
-"""dm_control's suite of tasks, imported such that it touches no graphics library: pictures are drawn by us.
+"""The dm_control suite: imported without graphics, and one environment per task that any lane's state is loaded into.
 
-Where dm_control's own code runs: one of its environments, which any lane's simulation can be put into.
+dm_control looks for a graphics library when it is imported. worldloom draws the frames itself, so the import is made
+with graphics disabled, and everything else imports dm_control from here.
 
-A lane has its numbers only. To begin an episode, or for what is not computed from arrays of many lanes, its numbers are
-copied into the stage's simulation, dm_control's code does there what it does, and they are copied back: the same code
-on the same numbers, at a fraction of what a dm_control environment for each lane would cost to make.
+A lane has nothing but its state: an MjData, a task object with its random generator, and its model bytes. To begin an
+episode, and to compute what `rewards` does not compute from arrays of many lanes, the state is copied into the
+environment's physics, dm_control's own code runs on it, and the result is copied back. This gives the bits of
+dm_control without the cost of one dm_control environment per lane.
 """
 
 import copy
@@ -17,122 +19,126 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import U8
-from worldloom.worlds.mujoco.models.contents import elsewhere
-from worldloom.worlds.mujoco.simulation.data import Changes, arrays_of, changed
+from worldloom.worlds.mujoco.models.contents import find_task_placed
+from worldloom.worlds.mujoco.simulation.data import ModelOverrides, copy_model_arrays, differing_arrays
 from worldloom.worlds.settings import SettingError
 
-_CHOICE = "MUJOCO_GL"
+_BACKEND_VARIABLE = "MUJOCO_GL"
 
 
 @contextmanager
 def _without_graphics() -> Iterator[None]:
-    """dm_control looks for a way to draw when it is imported, and complains where there is no screen.
-
-    Whoever has chosen a way of drawing keeps it.
-    """
-    if _CHOICE in os.environ:
+    """Keep dm_control from loading a graphics library while it is imported, unless the user has chosen one."""
+    if _BACKEND_VARIABLE in os.environ:
         yield
         return
-    os.environ[_CHOICE] = "disable"
+    os.environ[_BACKEND_VARIABLE] = "disable"
     try:
         yield
     finally:
-        del os.environ[_CHOICE]
+        del os.environ[_BACKEND_VARIABLE]
 
 
 try:
     with _without_graphics():
         from dm_control import suite
         from dm_control.rl.control import Environment
-        from dm_control.rl.control import Task as BareTask
+        from dm_control.rl.control import Task as ControlTask
         from dm_control.suite.base import Task
         from dm_control.utils import rewards
 except ModuleNotFoundError as error:
     raise ImportError("dm_control is not installed: pip install 'worldloom[mujoco]'") from error
 
 TASKS: dict[str, tuple[str, ...]] = dict(suite.TASKS_BY_DOMAIN)
-"""Domain -> its tasks."""
+"""Names of the tasks of each domain."""
 
-__all__ = ["TASKS", "BareTask", "Environment", "Task", "rewards", "suite"]
-
-
-_PROBES = 4
-"""Beginnings of episodes that are looked at to learn what in the model they change."""
+__all__ = ["TASKS", "ControlTask", "Environment", "Task", "TaskEnvironment", "rewards", "suite"]
 
 
-class Stage:
-    """An environment of the suite. `time_limit_s` is the task's own unless given."""
+_PROBED_EPISODES = 4
+"""First states of episodes that are compared to find out which model arrays a task changes."""
+
+
+class TaskEnvironment:
+    """A dm_control environment that any lane's state is loaded into. `time_limit_s` is the task's own if None."""
 
     def __init__(self, domain: str, task: str, time_limit_s: float | None) -> None:
         self._names = domain, task
-        self._limit = {} if time_limit_s is None else {"time_limit": time_limit_s}
+        self._time_limit = {} if time_limit_s is None else {"time_limit": time_limit_s}
         random = np.random.RandomState(0)
         self.environment = self._load(random)
-        self._draws_model = not _same_chance(random, np.random.RandomState(0))
-        """Whether the model itself comes from chance."""
+        self._is_model_random = not _same_state(random, np.random.RandomState(0))
+        """True if dm_control builds the model itself with random numbers."""
         self.physics = self.environment.physics
-        # It would draw pictures of its own when the ground changes.
-        self.physics.__class__ = type("Unseen", (type(self.physics),), {"contexts": None})
+        # Some tasks upload changed ground to dm_control's own renderers, which would create them.
+        self.physics.__class__ = type("PhysicsWithoutRenderer", (type(self.physics),), {"contexts": None})
         self.task: Any = self.environment.task
         self.model: mujoco.MjModel = self.physics.model.ptr
         self.data: mujoco.MjData = self.physics.data.ptr
-        self.changes = Changes(self._find_changes(), self.model)
-        """What in the model is a lane's own. `restless` are labels of what is elsewhere in each."""
-        self._first = self.changes.read(self.model)
-        self.ends_by_itself = type(self.task).get_termination is not BareTask.get_termination
+        self.task_placed: set[str]
+        """Labels of geoms and sites that each episode has at another position."""
+        names, self.task_placed = self._probe_episodes()
+        self.overrides = ModelOverrides(names, self.model)
+        """The model arrays that each lane has its own values of."""
+        self._default_overrides = self.overrides.read(self.model)
+        self.can_terminate = type(self.task).get_termination is not ControlTask.get_termination
+        """True if the task may end an episode before the time limit."""
         for name in ("before_step", "after_step"):
             if getattr(type(self.task), name) is not getattr(Task, name):
                 raise SettingError(
-                    f"setting 'task' is {task!r}, which has a {name} of its own in this dm_control: expected a task "
-                    "without, since steps of many lanes are made without it"
+                    f"setting 'task' is {task!r}, which has its own {name} in this version of dm_control: expected a "
+                    "task without, since lanes are stepped in a batch that does not call it; choose another task"
                 )
 
-    def new_lane(self, seed: int) -> tuple[Any, U8]:
-        """A task with chance of its own, and a lane's own part of the model, as dm_control makes them from a seed."""
+    def create_lane(self, seed: int) -> tuple[Any, U8]:
+        """Return a task object with its own random generator and a lane's model bytes, as dm_control's for a seed."""
         random = np.random.RandomState(seed)
-        if self._draws_model:
+        if self._is_model_random:
             environment = self._load(random)
-            return environment.task, self.changes.read(environment.physics.model.ptr)
+            return environment.task, self.overrides.read(environment.physics.model.ptr)
         task = copy.copy(self.task)
         task._random = random
-        return task, self._first
+        return task, self._default_overrides
 
-    def begin(self, task: Any, own: U8, data: mujoco.MjData) -> None:
-        """Begin an episode in a lane: `own` is its part of the model."""
-        self.changes.write(own, self.model)
+    def begin_episode(self, task: Any, overrides: U8, data: mujoco.MjData) -> None:
+        """Begin an episode in a lane: write its first state to `data` and its model bytes to `overrides`."""
+        self.overrides.write(overrides, self.model)
         with self.physics.reset_context():
             task.initialize_episode(self.physics)
-        own[:] = self.changes.read(self.model)
+        overrides[:] = self.overrides.read(self.model)
         mujoco.mj_copyData(data, self.model, self.data)
 
-    def enter(self, own: U8, data: mujoco.MjData) -> Any:
-        """dm_control's Physics with the numbers of a lane."""
-        self.changes.write(own, self.model)
+    def load_lane(self, overrides: U8, data: mujoco.MjData) -> Any:
+        """Load a lane's state into dm_control's Physics and return that, valid until the next call."""
+        self.overrides.write(overrides, self.model)
         mujoco.mj_copyData(self.data, self.model, data)
         return self.physics
 
     def _load(self, random: np.random.RandomState) -> Environment:
-        return suite.load(*self._names, task_kwargs={"random": random, **self._limit})
+        return suite.load(*self._names, task_kwargs={"random": random, **self._time_limit})
 
-    def _find_changes(self) -> set[str]:
-        """The arrays of the model that chance or the beginning of an episode changes; it is as before afterwards."""
-        before = arrays_of(self.model)
-        found: set[str] = set()
-        seen = []
-        for seed in range(1, _PROBES + 1):
-            if self._draws_model:
-                found |= changed(before, arrays_of(self._load(np.random.RandomState(seed)).physics.model.ptr))
+    def _probe_episodes(self) -> tuple[set[str], set[str]]:
+        """Begin some episodes; return the model arrays that they change and the labels of what they place elsewhere.
+
+        The model has its first values again afterwards.
+        """
+        before = copy_model_arrays(self.model)
+        changed: set[str] = set()
+        positions = []
+        for seed in range(1, _PROBED_EPISODES + 1):
+            if self._is_model_random:
+                model = self._load(np.random.RandomState(seed)).physics.model.ptr
+                changed |= differing_arrays(before, copy_model_arrays(model))
             task = copy.copy(self.task)
             task._random = np.random.RandomState(seed)
             with self.physics.reset_context():
                 task.initialize_episode(self.physics)
-            found |= changed(before, arrays_of(self.model))
-            seen.append((self.data.geom_xpos.copy(), self.data.site_xpos.copy()))
-        for name in found:
+            changed |= differing_arrays(before, copy_model_arrays(self.model))
+            positions.append((self.data.geom_xpos.copy(), self.data.site_xpos.copy()))
+        for name in changed:
             getattr(self.model, name)[...] = before[name]
-        self.restless = elsewhere(self.model, seen, "hfield_data" in found)
-        return found
+        return changed, find_task_placed(self.model, positions, "hfield_data" in changed)
 
 
-def _same_chance(one: np.random.RandomState, two: np.random.RandomState) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one.get_state(), two.get_state(), strict=True))
+def _same_state(one: np.random.RandomState, other: np.random.RandomState) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one.get_state(), other.get_state(), strict=True))

@@ -1,1 +1,1 @@
-"""Importing MuJoCo models: model files, meshes, textures, materials, cameras and lamps as assets and instance rows."""
+"""Import of MuJoCo models: files, meshes, textures, materials, cameras and lights as assets and instance rows."""

@@ -1,4 +1,4 @@
-"""What a geom or a site is shown with: meshes, textures and scales, as MuJoCo's own renderer would choose them."""
+"""Shapes and materials of geoms and sites, and the meshes and textures that draw them as MuJoCo's renderer does."""
 
 from typing import NamedTuple
 
@@ -9,48 +9,59 @@ from worldloom.kernels.tables import NO_TEXTURE
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh
 from worldloom.worlds.mujoco.models import shapes
-from worldloom.worlds.mujoco.models.cube_maps import wrapped
-from worldloom.worlds.mujoco.models.meshes import digest_of, field_solid, has_texcoords, laid_on, mesh_solid
-from worldloom.worlds.mujoco.models.textures import faces_of, paint, paint_sky, pixels_of
+from worldloom.worlds.mujoco.models.meshes import (
+    build_height_field,
+    build_mesh_asset,
+    has_texcoords,
+    mesh_digest,
+    project_texture,
+)
+from worldloom.worlds.mujoco.models.textures import (
+    acquire_sky,
+    acquire_texture,
+    read_cube_faces,
+    read_texture,
+    split_by_cube_face,
+)
 
 _GEOM = mujoco.mjtGeom
-_ENDLESS = 8.0
-"""A plane without end reaches so many times as far as cameras see."""
+_INFINITE_PLANE_SCALE = 8.0
+"""Half the side of an infinite plane, as a multiple of the far plane's distance."""
 _SKIN_SIZE = 0.1
-"""What MuJoCo takes for the size of a skin."""
-_SHININESS = 128.0
-_DEFAULT_FINISH = (0.0, 0.5, 0.5)
-"""Emission, specular and shininess of what has no material."""
-PLAIN = (0.5, 0.5, 0.5, 1.0)
-"""A colour that gives way to the material's."""
+"""Size that MuJoCo assumes for a skin when it repeats a texture."""
+_MAX_SHININESS = 128.0
+_DEFAULT_EMISSION, _DEFAULT_SPECULAR, _DEFAULT_SHININESS = 0.0, 0.5, 0.5
+"""Surface of objects without a material."""
+DEFAULT_RGBA = (0.5, 0.5, 0.5, 1.0)
+"""Colour of an object that has none of its own: that of its material counts, if it has one."""
 
 
-class Finish(NamedTuple):
-    """What the surface of a thing is like."""
+class Material(NamedTuple):
+    """Surface of an object, from its MuJoCo material and its own colour."""
 
     rgba: tuple[float, float, float, float]
     shine: tuple[float, float, float]
     """As in `InstanceTable.shine`."""
     texture: int
-    """Of the model, or NO_TEXTURE."""
+    """Id of a texture of the model, or NO_TEXTURE."""
     repeat: tuple[float, float]
     is_uniform: bool
-    """It repeats by the metre, not by the thing."""
+    """True if the texture repeats per metre, False if per object."""
 
 
-class Form(NamedTuple):
-    """What a thing is shaped like."""
+class Shape(NamedTuple):
+    """Shape of an object."""
 
-    kind: int
+    geom_type: int
     """An mjtGeom."""
     size: tuple[float, float, float]
-    """From its middle to its sides."""
-    data: int
-    """Which mesh or height field it is."""
+    """Half sizes along the object's axes."""
+    data_id: int
+    """Id of its mesh or height field."""
 
 
-class Part(NamedTuple):
-    """One instance row of a thing."""
+class MeshPart(NamedTuple):
+    """One instance row of an object: a mesh and a texture of the library."""
 
     mesh: int
     texture: int
@@ -58,186 +69,191 @@ class Part(NamedTuple):
     scale: tuple[float, float, float]
 
 
-def finish_of(model: mujoco.MjModel, material: int, rgba: np.ndarray) -> Finish:
-    """The surface that a material and a colour of its own give a thing: the colour counts unless it is the default."""
+def material_of(model: mujoco.MjModel, material: int, rgba: np.ndarray) -> Material:
+    """Return the surface of an object with this material (-1 for none) and colour."""
     own = tuple(float(value) for value in rgba)
     if material < 0:
-        emission, specular, shininess = _DEFAULT_FINISH
-        return Finish(own, (emission, specular, _SHININESS * shininess), NO_TEXTURE, (0.0, 0.0), False)  # type: ignore[arg-type]
-    color = tuple(float(value) for value in model.mat_rgba[material]) if own == PLAIN else own
+        shine = (_DEFAULT_EMISSION, _DEFAULT_SPECULAR, _MAX_SHININESS * _DEFAULT_SHININESS)
+        return Material(own, shine, NO_TEXTURE, (0.0, 0.0), False)  # type: ignore[arg-type]
+    color = tuple(float(value) for value in model.mat_rgba[material]) if own == DEFAULT_RGBA else own
     shine = (
         float(model.mat_emission[material]),
         float(model.mat_specular[material]),
-        _SHININESS * float(model.mat_shininess[material]),
+        _MAX_SHININESS * float(model.mat_shininess[material]),
     )
-    across, down = (float(value) for value in model.mat_texrepeat[material])
+    repeat_u, repeat_v = (float(value) for value in model.mat_texrepeat[material])
     texture = int(model.mat_texid[material, mujoco.mjtTextureRole.mjTEXROLE_RGB])
-    return Finish(color, shine, texture, (across, down), bool(model.mat_texuniform[material]))  # type: ignore[arg-type]
+    return Material(color, shine, texture, (repeat_u, repeat_v), bool(model.mat_texuniform[material]))  # type: ignore[arg-type]
 
 
-def form_of(kind: int, size: np.ndarray, data: int) -> Form:
-    """The shape of a geom or a site, sizes given for each axis."""
+def shape_of(geom_type: int, size: np.ndarray, data_id: int) -> Shape:
+    """Return the shape of a geom or site, with a half size for each axis."""
     x, y, z = (float(value) for value in size)
-    if kind == _GEOM.mjGEOM_SPHERE:
-        return Form(kind, (x, x, x), data)
-    if kind in (_GEOM.mjGEOM_CAPSULE, _GEOM.mjGEOM_CYLINDER):
-        return Form(kind, (x, x, y), data)
-    return Form(kind, (x, y, z), data)
+    if geom_type == _GEOM.mjGEOM_SPHERE:
+        return Shape(geom_type, (x, x, x), data_id)
+    if geom_type in (_GEOM.mjGEOM_CAPSULE, _GEOM.mjGEOM_CYLINDER):
+        return Shape(geom_type, (x, x, y), data_id)
+    return Shape(geom_type, (x, y, z), data_id)
 
 
-class Surfaces:
-    """Turns forms and finishes of one model into parts, and keeps what it has made."""
+class ModelAssets:
+    """Meshes and textures of one model, added to the asset library on first use."""
 
     def __init__(self, model: mujoco.MjModel, assets: AssetLibrary) -> None:
         self._assets = assets
         self._far = float(model.vis.map.zfar * model.stat.extent)
-        self._solids: dict[tuple[int, int], Mesh] = {}
-        self._pictures: dict[int, tuple[int, ...]] = {}
+        self._meshes: dict[tuple[int, int], Mesh] = {}
+        self._textures: dict[int, tuple[int, ...]] = {}
 
-    def parts(self, model: mujoco.MjModel, form: Form, finish: Finish) -> tuple[Part, ...]:
-        """The rows that show a thing."""
-        pictures = self._pictures_of(model, finish.texture)
-        if len(pictures) > 1:
-            if not self._has_own_uvs(model, form):
-                return self._cube_parts(model, form, finish, pictures)
-            pictures = ()  # OpenGL finds no flat texture to lay on, and shows none
-        texture = pictures[0] if pictures else NO_TEXTURE
-        scale, repeat = self._scale(form), _repeat(form, finish)
-        if form.kind == _GEOM.mjGEOM_PLANE and min(form.size[:2]) <= 0:
-            return (Part(self._ground(form, repeat), texture, (1.0, 1.0), scale),)
-        if form.kind == _GEOM.mjGEOM_HFIELD or (_is_mesh(form) and not has_texcoords(model, form.data)):
-            return (
-                Part(self._taken(self._laid_on(self._solid(model, form), form, finish)), texture, (1.0, 1.0), scale),
-            )
-        return (Part(self._mesh(model, form), texture, repeat, scale),)
+    def parts(self, model: mujoco.MjModel, shape: Shape, material: Material) -> tuple[MeshPart, ...]:
+        """Return the instance rows that draw an object: one, or several if it has a cube texture."""
+        textures = self._textures_of(model, material.texture)
+        if len(textures) > 1:
+            if not _has_own_texcoords(model, shape):
+                return self._cube_parts(model, shape, material, textures)
+            textures = ()  # MuJoCo's renderer uses a flat texture here, finds none, and shows none
+        texture = textures[0] if textures else NO_TEXTURE
+        scale, repeat = self._scale(shape), _texture_repeat(shape, material)
+        if shape.geom_type == _GEOM.mjGEOM_PLANE and min(shape.size[:2]) <= 0:
+            return (MeshPart(self._infinite_plane(shape, repeat), texture, (1.0, 1.0), scale),)
+        if shape.geom_type == _GEOM.mjGEOM_HFIELD or (_is_mesh(shape) and not has_texcoords(model, shape.data_id)):
+            mesh = self._acquire(_project(self._source_mesh(model, shape), shape, material))
+            return (MeshPart(mesh, texture, (1.0, 1.0), scale),)
+        return (MeshPart(self._mesh(model, shape), texture, repeat, scale),)
 
-    def skin_part(self, model: mujoco.MjModel, skin: int, finish: Finish, mesh: Mesh) -> Part:
-        """The row that shows a piece of a skin; a texture needs to be told where it lies."""
-        pictures = self._pictures_of(model, finish.texture) if model.skin_texcoordadr[skin] >= 0 else ()
-        texture = pictures[0] if len(pictures) == 1 else NO_TEXTURE
-        repeat = _repeat(Form(_GEOM.mjGEOM_SKIN, (_SKIN_SIZE,) * 3, skin), finish)
-        return Part(self._taken(mesh), texture, repeat, (1.0, 1.0, 1.0))
+    def skin_part(self, model: mujoco.MjModel, skin: int, material: Material, mesh: Mesh) -> MeshPart:
+        """Return the instance row of a piece of a skin; without texture coordinates it has no texture."""
+        textures = self._textures_of(model, material.texture) if model.skin_texcoordadr[skin] >= 0 else ()
+        texture = textures[0] if len(textures) == 1 else NO_TEXTURE
+        repeat = _texture_repeat(Shape(_GEOM.mjGEOM_SKIN, (_SKIN_SIZE,) * 3, skin), material)
+        return MeshPart(self._acquire(mesh), texture, repeat, (1.0, 1.0, 1.0))
 
-    def sky(self, model: mujoco.MjModel) -> int:
-        """The first of six textures of the sky, or NO_TEXTURE: then it is black."""
+    def sky_texture(self, model: mujoco.MjModel) -> int:
+        """Return the id of the first of the six textures of the sky, or NO_TEXTURE for a black sky."""
         for texture in np.flatnonzero(model.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX):
-            faces = faces_of(model, int(texture))
-            return NO_TEXTURE if faces is None else paint_sky(self._assets, faces)
+            faces = read_cube_faces(model, int(texture))
+            return NO_TEXTURE if faces is None else acquire_sky(self._assets, faces)
         return NO_TEXTURE
 
-    def _pictures_of(self, model: mujoco.MjModel, texture: int) -> tuple[int, ...]:
-        """The library's textures that are one of the model's: none, one, or one for each face of a cube."""
+    def height_field(self, model: mujoco.MjModel, shape: Shape, material: Material) -> Mesh:
+        """Return the mesh of a height field of one lane. A cube texture shows only one of its faces on it."""
+        return _project(build_height_field(model, shape.data_id), shape, material)
+
+    def _textures_of(self, model: mujoco.MjModel, texture: int) -> tuple[int, ...]:
+        """Return the library's ids of a texture of the model: none, one, or one for each face of a cube."""
         if texture < 0:
             return ()
-        if texture not in self._pictures:
-            self._pictures[texture] = self._paint(model, texture)
-        return self._pictures[texture]
+        if texture not in self._textures:
+            self._textures[texture] = self._acquire_textures(model, texture)
+        return self._textures[texture]
 
-    def _paint(self, model: mujoco.MjModel, texture: int) -> tuple[int, ...]:
+    def _acquire_textures(self, model: mujoco.MjModel, texture: int) -> tuple[int, ...]:
         if model.tex_type[texture] == mujoco.mjtTexture.mjTEXTURE_2D:
-            pixels = pixels_of(model, texture)
-            return () if pixels is None else (paint(self._assets, pixels, repeats=True),)
-        return tuple(paint(self._assets, face, repeats=False) for face in faces_of(model, texture) or ())
+            pixels = read_texture(model, texture)
+            return () if pixels is None else (acquire_texture(self._assets, pixels, repeats=True),)
+        faces = read_cube_faces(model, texture) or ()
+        return tuple(acquire_texture(self._assets, face, repeats=False) for face in faces)
 
-    def _has_own_uvs(self, model: mujoco.MjModel, form: Form) -> bool:
-        return _is_mesh(form) and has_texcoords(model, form.data)
-
-    def _scale(self, form: Form) -> tuple[float, float, float]:
-        x, y, _ = form.size
-        if form.kind == _GEOM.mjGEOM_PLANE:
-            endless = _ENDLESS * self._far
-            return (x if x > 0 else endless, y if y > 0 else endless, 1.0)
-        if form.kind == _GEOM.mjGEOM_CAPSULE:
+    def _scale(self, shape: Shape) -> tuple[float, float, float]:
+        x, y, _ = shape.size
+        if shape.geom_type == _GEOM.mjGEOM_PLANE:
+            infinite = _INFINITE_PLANE_SCALE * self._far
+            return (x if x > 0 else infinite, y if y > 0 else infinite, 1.0)
+        if shape.geom_type == _GEOM.mjGEOM_CAPSULE:
             return (x, x, x)
-        return (1.0, 1.0, 1.0) if form.kind in (*_MESHES, _GEOM.mjGEOM_HFIELD) else form.size
+        return (1.0, 1.0, 1.0) if shape.geom_type in (*_MESH_TYPES, _GEOM.mjGEOM_HFIELD) else shape.size
 
-    def _mesh(self, model: mujoco.MjModel, form: Form) -> int:
-        """A mesh for a form, with UVs of its own."""
-        if form.kind == _GEOM.mjGEOM_CAPSULE:
-            return shapes.capsule(self._assets, form.size[2] / form.size[0])
-        if form.kind in _SHAPES:
-            return _SHAPES[form.kind](self._assets)
-        return self._taken(self._solid(model, form))
+    def _mesh(self, model: mujoco.MjModel, shape: Shape) -> int:
+        """Return the id of a shape's mesh that has its own texture coordinates."""
+        if shape.geom_type == _GEOM.mjGEOM_CAPSULE:
+            return shapes.acquire_capsule(self._assets, shape.size[2] / shape.size[0])
+        if shape.geom_type in _ACQUIRE:
+            return _ACQUIRE[shape.geom_type](self._assets)
+        return self._acquire(self._source_mesh(model, shape))
 
-    def _ground(self, form: Form, repeat: tuple[float, float]) -> int:
-        """A plane without an end in x or y: there a texture repeats by the metre, half a texture off the middle."""
-        x, y, _ = self._scale(form)
-        u = (0.0, repeat[0]) if form.size[0] > 0 else (-0.5 * x * repeat[0], 0.5 * x * repeat[0])
-        v = (repeat[1], 0.0) if form.size[1] > 0 else (0.5 * y * repeat[1], -0.5 * y * repeat[1])
-        return shapes.ground(self._assets, (u[0] - 0.5, u[1] - 0.5), (v[0] - 0.5, v[1] - 0.5))
+    def _infinite_plane(self, shape: Shape, repeat: tuple[float, float]) -> int:
+        """Return the id of a plane that is infinite in x or y: there the texture repeats per metre, offset by half."""
+        x, y, _ = self._scale(shape)
+        u = (0.0, repeat[0]) if shape.size[0] > 0 else (-0.5 * x * repeat[0], 0.5 * x * repeat[0])
+        v = (repeat[1], 0.0) if shape.size[1] > 0 else (0.5 * y * repeat[1], -0.5 * y * repeat[1])
+        return shapes.acquire_textured_plane(self._assets, (u[0] - 0.5, u[1] - 0.5), (v[0] - 0.5, v[1] - 0.5))
 
-    def terrain(self, model: mujoco.MjModel, form: Form, finish: Finish) -> Mesh:
-        """A height field that is a lane's own. Under a cube texture it shows but one face of it."""
-        return self._laid_on(field_solid(model, form.data), form, finish)
+    def _source_mesh(self, model: mujoco.MjModel, shape: Shape) -> Mesh:
+        """Return the mesh of a mesh asset or height field, built from the first model it was needed for."""
+        key = (shape.geom_type, shape.data_id)
+        if key not in self._meshes:
+            build = build_height_field if shape.geom_type == _GEOM.mjGEOM_HFIELD else build_mesh_asset
+            self._meshes[key] = build(model, shape.data_id)
+        return self._meshes[key]
 
-    def _laid_on(self, solid: Mesh, form: Form, finish: Finish) -> Mesh:
-        """A mesh that does not say where textures lie: they are laid on from above."""
-        if finish.texture < 0:
-            return solid
-        x, y = (
-            repeat if finish.is_uniform or size <= 0 else repeat / size
-            for repeat, size in zip(finish.repeat, form.size[:2], strict=True)
-        )
-        return laid_on(solid, (x, y))
-
-    def _solid(self, model: mujoco.MjModel, form: Form) -> Mesh:
-        """What a mesh or a height field was when it was first seen."""
-        key = (form.kind, form.data)
-        if key not in self._solids:
-            make = field_solid if form.kind == _GEOM.mjGEOM_HFIELD else mesh_solid
-            self._solids[key] = make(model, form.data)
-        return self._solids[key]
-
-    def _taken(self, mesh: Mesh) -> int:
-        return shapes.take(self._assets, f"mujoco.{digest_of(mesh)}", lambda: mesh)
+    def _acquire(self, mesh: Mesh) -> int:
+        return shapes.acquire_mesh(self._assets, f"mujoco.{mesh_digest(mesh)}", lambda: mesh)
 
     def _cube_parts(
-        self, model: mujoco.MjModel, form: Form, finish: Finish, pictures: tuple[int, ...]
-    ) -> tuple[Part, ...]:
-        stretch = np.array(form.size if finish.is_uniform else (1.0, 1.0, 1.0))
-        half_length = form.size[2] / form.size[0] if form.kind == _GEOM.mjGEOM_CAPSULE else 1.0
-        scale = self._scale(form)
-        if form.kind == _GEOM.mjGEOM_PLANE:
+        self, model: mujoco.MjModel, shape: Shape, material: Material, textures: tuple[int, ...]
+    ) -> tuple[MeshPart, ...]:
+        stretch = np.array(shape.size if material.is_uniform else (1.0, 1.0, 1.0))
+        half_length = shape.size[2] / shape.size[0] if shape.geom_type == _GEOM.mjGEOM_CAPSULE else 1.0
+        scale = self._scale(shape)
+        if shape.geom_type == _GEOM.mjGEOM_PLANE:
             stretch = stretch * scale
 
-        def ways(points: np.ndarray) -> np.ndarray:
-            # MuJoCo's capsule is a tube of half length 1, however long, and half balls that begin where it ends.
+        def directions(points: np.ndarray) -> np.ndarray:
+            # MuJoCo's capsule is a tube of half length 1, however long it is, with a hemisphere at each end.
             z = np.clip(points[:, 2] / half_length, -1, 1)
             z = z + np.sign(points[:, 2]) * np.clip(np.abs(points[:, 2]) - half_length, 0, None)
             return np.asarray(np.column_stack([points[:, :2], z]) * stretch)
 
-        mesh = _MAKERS[form.kind]() if form.kind in _MAKERS else None
-        if mesh is None:
-            mesh = shapes.pill(half_length) if form.kind == _GEOM.mjGEOM_CAPSULE else self._solid(model, form)
-        cut = wrapped(mesh, ways, pictures, self._assets.texture_size)
-        return tuple(Part(self._taken(some), picture, (1.0, 1.0), scale) for picture, some in cut.items())
+        if shape.geom_type in _BUILD:
+            mesh = _BUILD[shape.geom_type]()
+        elif shape.geom_type == _GEOM.mjGEOM_CAPSULE:
+            mesh = shapes.build_capsule(half_length)
+        else:
+            mesh = self._source_mesh(model, shape)
+        parts = split_by_cube_face(mesh, directions, textures, self._assets.texture_size)
+        return tuple(MeshPart(self._acquire(part), texture, (1.0, 1.0), scale) for texture, part in parts.items())
 
 
-def _is_mesh(form: Form) -> bool:
-    return form.kind in _MESHES
+def _is_mesh(shape: Shape) -> bool:
+    return shape.geom_type in _MESH_TYPES
 
 
-def _repeat(form: Form, finish: Finish) -> tuple[float, float]:
-    """How often a texture is laid on in all, in u and v."""
+def _has_own_texcoords(model: mujoco.MjModel, shape: Shape) -> bool:
+    return _is_mesh(shape) and has_texcoords(model, shape.data_id)
+
+
+def _project(mesh: Mesh, shape: Shape, material: Material) -> Mesh:
+    """Give a mesh without texture coordinates those of a texture projected from above, if it has a texture."""
+    if material.texture < 0:
+        return mesh
+    x, y = (
+        repeat if material.is_uniform or size <= 0 else repeat / size
+        for repeat, size in zip(material.repeat, shape.size[:2], strict=True)
+    )
+    return project_texture(mesh, (x, y))
+
+
+def _texture_repeat(shape: Shape, material: Material) -> tuple[float, float]:
+    """Return how often a texture repeats over the whole object, in u and v."""
     u, v = (
-        (repeat if repeat > 0 else 1.0) * (size if finish.is_uniform and size > 0 else 1.0)
-        for repeat, size in zip(finish.repeat, form.size[:2], strict=True)
+        (repeat if repeat > 0 else 1.0) * (size if material.is_uniform and size > 0 else 1.0)
+        for repeat, size in zip(material.repeat, shape.size[:2], strict=True)
     )
     return u, v
 
 
-_MESHES = (_GEOM.mjGEOM_MESH, _GEOM.mjGEOM_SDF)
-_SHAPES = {
-    _GEOM.mjGEOM_PLANE: shapes.plane,
-    _GEOM.mjGEOM_SPHERE: shapes.ball,
-    _GEOM.mjGEOM_ELLIPSOID: shapes.ball,
-    _GEOM.mjGEOM_CYLINDER: shapes.cylinder,
-    _GEOM.mjGEOM_BOX: shapes.box,
+_MESH_TYPES = (_GEOM.mjGEOM_MESH, _GEOM.mjGEOM_SDF)
+_ACQUIRE = {
+    _GEOM.mjGEOM_PLANE: shapes.acquire_plane,
+    _GEOM.mjGEOM_SPHERE: shapes.acquire_sphere,
+    _GEOM.mjGEOM_ELLIPSOID: shapes.acquire_sphere,
+    _GEOM.mjGEOM_CYLINDER: shapes.acquire_cylinder,
+    _GEOM.mjGEOM_BOX: shapes.acquire_box,
 }
-_MAKERS = {
-    _GEOM.mjGEOM_PLANE: lambda: shapes.sheet((0.0, 1.0), (1.0, 0.0)),
-    _GEOM.mjGEOM_SPHERE: shapes.sphere,
-    _GEOM.mjGEOM_ELLIPSOID: shapes.sphere,
-    _GEOM.mjGEOM_CYLINDER: shapes.drum,
-    _GEOM.mjGEOM_BOX: shapes.cube,
+_BUILD = {
+    _GEOM.mjGEOM_PLANE: lambda: shapes.build_plane((0.0, 1.0), (1.0, 0.0)),
+    _GEOM.mjGEOM_SPHERE: shapes.build_sphere,
+    _GEOM.mjGEOM_ELLIPSOID: shapes.build_sphere,
+    _GEOM.mjGEOM_CYLINDER: shapes.build_cylinder,
+    _GEOM.mjGEOM_BOX: shapes.build_box,
 }

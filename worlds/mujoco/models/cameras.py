@@ -1,4 +1,4 @@
-"""The cameras of a model: its own, and the one that MuJoCo looks through when nobody says which."""
+"""The cameras of a model: its own, `free`, the default camera of MuJoCo's viewer, and `eye`, the first of them."""
 
 import math
 from typing import NamedTuple
@@ -6,89 +6,115 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from worldloom.kernels.tables import F32, I64
+from worldloom.kernels.compiling import kernel_holding_gil
+from worldloom.kernels.tables import F32, F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.worlds.family import Camera, CameraPlacement
-from worldloom.worlds.mujoco.models.kernels import look_through
 from worldloom.worlds.mujoco.simulation.data import CAM_XMAT, CAM_XPOS
 
 EYE, FREE = "eye", "free"
 
 
-class _Lens(NamedTuple):
+class _Projection(NamedTuple):
     half_height: float
-    orthographic: bool
+    is_orthographic: bool
 
 
 class Cameras:
-    """Where the cameras of some lanes stand."""
+    """Poses and projections of the cameras of a model."""
 
     def __init__(self, model: mujoco.MjModel) -> None:
         self._near = float(model.vis.map.znear * model.stat.extent)
         self._far = float(model.vis.map.zfar * model.stat.extent)
         self._free_pose = _free_pose(model)
-        self._numbers = {name: camera for camera, name in enumerate(_names(model))}
-        self._lenses = [_lens(model, camera) for camera in range(model.ncam)]
+        self._ids = {name: camera for camera, name in enumerate(_camera_names(model))}
+        self._projections = [_projection(model, camera) for camera in range(model.ncam)]
         free = model.vis.global_
-        self._free_lens = _Lens(_half_height(free.fovy, bool(free.orthographic)), bool(free.orthographic))
-        described = [Camera(name, _text(model, camera)) for name, camera in self._numbers.items()]
-        if FREE not in self._numbers:
-            described.append(Camera(FREE, "Sees the whole model, from where MuJoCo's viewer begins."))
-        if EYE not in self._numbers:
-            first = described[0]
-            described.append(Camera(EYE, f"The same as {first.name}."))
-            self._numbers[EYE] = self._numbers.get(first.name, -1)
-        self.described = tuple(sorted(described, key=lambda camera: camera.name != EYE))
+        self._free_projection = _Projection(_half_height(free.fovy, bool(free.orthographic)), bool(free.orthographic))
+        specs = [Camera(name, _describe(model, camera)) for name, camera in self._ids.items()]
+        if FREE not in self._ids:
+            specs.append(Camera(FREE, "The whole model, from the default camera of MuJoCo's viewer."))
+        if EYE not in self._ids:
+            first = specs[0]
+            specs.append(Camera(EYE, f"The same as {first.name}."))
+            self._ids[EYE] = self._ids.get(first.name, -1)
+        self.specs = tuple(sorted(specs, key=lambda camera: camera.name != EYE))
 
-    def look(self, places: I64, name: str) -> CameraPlacement:
-        """Where a camera stands in each lane of these simulations."""
-        camera = self._numbers.get(name, -1)
+    def place(self, addresses: I64, name: str) -> CameraPlacement:
+        """Return the pose and projection of a camera in the lanes with these addresses [n, fields]."""
+        camera = self._ids.get(name, -1)
         if camera < 0:
-            half_height, orthographic = self._free_lens
-            return CameraPlacement(self._free_pose, half_height, orthographic, self._near, self._far)
-        pose = np.empty((len(places), 3, 4), np.float32)
-        look_through(PROCESS_FLOAT64, places, CAM_XPOS, CAM_XMAT, camera, pose)
-        half_height, orthographic = self._lenses[camera]
-        return CameraPlacement(pose, half_height, orthographic, self._near, self._far)
+            half_height, is_orthographic = self._free_projection
+            return CameraPlacement(self._free_pose, half_height, is_orthographic, self._near, self._far)
+        pose = np.empty((len(addresses), 3, 4), np.float32)
+        write_camera_poses(PROCESS_FLOAT64, addresses, CAM_XPOS, CAM_XMAT, camera, pose)
+        half_height, is_orthographic = self._projections[camera]
+        return CameraPlacement(pose, half_height, is_orthographic, self._near, self._far)
 
 
-def off_centre(model: mujoco.MjModel) -> bool:
-    """Whether a camera has a lens of its own that is not in the middle, or whose pixels are not square."""
-    own = model.cam_sensorsize[:, 1] > 0
-    focal, middle = model.cam_intrinsic[:, :2], model.cam_intrinsic[:, 2:]
-    return bool((own & ((middle != 0).any(axis=1) | (focal[:, 0] != focal[:, 1]))).any())
+def has_unusual_intrinsics(model: mujoco.MjModel) -> bool:
+    """Return whether a camera has a principal point off its centre, or pixels that are not square."""
+    has_intrinsics = model.cam_sensorsize[:, 1] > 0
+    focal, centre = model.cam_intrinsic[:, :2], model.cam_intrinsic[:, 2:]
+    return bool((has_intrinsics & ((centre != 0).any(axis=1) | (focal[:, 0] != focal[:, 1]))).any())
 
 
-def _names(model: mujoco.MjModel) -> list[str]:
+def _camera_names(model: mujoco.MjModel) -> list[str]:
     return [model.cam(camera).name or f"camera{camera}" for camera in range(model.ncam)]
 
 
-def _text(model: mujoco.MjModel, camera: int) -> str:
+def _describe(model: mujoco.MjModel, camera: int) -> str:
     body = int(model.cam_bodyid[camera])
     where = f"on body {model.body(body).name or body}" if body else "in the world"
     mode = mujoco.mjtCamLight(int(model.cam_mode[camera])).name.removeprefix("mjCAMLIGHT_").lower()
     return f"A camera {where} ({mode})."
 
 
-def _lens(model: mujoco.MjModel, camera: int) -> _Lens:
-    orthographic = bool(model.cam_projection[camera] == mujoco.mjtProjection.mjPROJ_ORTHOGRAPHIC)
+def _projection(model: mujoco.MjModel, camera: int) -> _Projection:
+    is_orthographic = bool(model.cam_projection[camera] == mujoco.mjtProjection.mjPROJ_ORTHOGRAPHIC)
     sensor_height = float(model.cam_sensorsize[camera, 1])
-    if sensor_height > 0 and not orthographic:
-        return _Lens(sensor_height / 2 / float(model.cam_intrinsic[camera, 1]), False)
-    return _Lens(_half_height(float(model.cam_fovy[camera]), orthographic), orthographic)
+    if sensor_height > 0 and not is_orthographic:
+        return _Projection(sensor_height / 2 / float(model.cam_intrinsic[camera, 1]), False)
+    return _Projection(_half_height(float(model.cam_fovy[camera]), is_orthographic), is_orthographic)
 
 
-def _half_height(fovy: float, orthographic: bool) -> float:
-    return fovy / 2 if orthographic else math.tan(math.radians(fovy) / 2)
+def _half_height(fovy: float, is_orthographic: bool) -> float:
+    return fovy / 2 if is_orthographic else math.tan(math.radians(fovy) / 2)
 
 
 def _free_pose(model: mujoco.MjModel) -> F32:
-    """One and a half times the model's extent away from its middle."""
+    """Return the pose [3, 4] of the default camera of MuJoCo's viewer."""
     camera = mujoco.MjvCamera()
     mujoco.mjv_defaultFreeCamera(model, camera)
-    around, up = math.radians(camera.azimuth), math.radians(camera.elevation)
-    forward = np.array([math.cos(up) * math.cos(around), math.cos(up) * math.sin(around), math.sin(up)])
-    upward = np.array([-math.sin(up) * math.cos(around), -math.sin(up) * math.sin(around), math.cos(up)])
-    right = np.cross(forward, upward)
-    at = np.asarray(camera.lookat) - camera.distance * forward
-    return np.stack([right, upward, -forward, at], axis=1).astype(np.float32)
+    azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
+    cos, sin = math.cos(elevation), math.sin(elevation)
+    forward = np.array([cos * math.cos(azimuth), cos * math.sin(azimuth), sin])
+    up = np.array([-sin * math.cos(azimuth), -sin * math.sin(azimuth), cos])
+    right = np.cross(forward, up)
+    position = np.asarray(camera.lookat) - camera.distance * forward
+    return np.stack([right, up, -forward, position], axis=1).astype(np.float32)
+
+
+@kernel_holding_gil
+def write_camera_poses(
+    numbers: F64, addresses: I64, position_field: int, rotation_field: int, camera: int, pose: F32
+) -> None:
+    """Write the poses [n, 3, 4] of one of the model's cameras.
+
+    Where a diverged simulation has left a pose that is not finite, the camera is put at the origin: the renderer
+    rejects such a camera, and the frames of all other lanes with it.
+    """
+    for k in range(addresses.shape[0]):
+        position = addresses[k, position_field] + 3 * camera
+        rotation = addresses[k, rotation_field] + 9 * camera
+        is_finite = True
+        for i in range(3):
+            for j in range(3):
+                pose[k, i, j] = numbers[rotation + 3 * i + j]
+                is_finite &= np.isfinite(pose[k, i, j])
+            pose[k, i, 3] = numbers[position + i]
+            is_finite &= np.isfinite(pose[k, i, 3])
+        if not is_finite:
+            for i in range(3):
+                for j in range(4):
+                    pose[k, i, j] = 1.0 if i == j else 0.0

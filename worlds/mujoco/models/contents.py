@@ -1,4 +1,4 @@
-"""What of a model is shown, and what segmentation calls it."""
+"""The contents of a model: which of its elements are drawn, how segmentation labels them, and what is not drawn."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -7,89 +7,141 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import F64
-from worldloom.worlds.mujoco.models.appearance import Finish, Form, finish_of, form_of
+from worldloom.worlds.mujoco.models.appearance import Material, Shape, material_of, shape_of
+from worldloom.worlds.mujoco.models.cameras import has_unusual_intrinsics
+from worldloom.worlds.mujoco.models.lights import describe_omitted_lights
 
-SHOWN_GROUPS = 3
-"""Of geoms, sites and tendons: those of the groups below are shown, as MuJoCo does by default."""
-MOST_LABELS = 255
-"""Besides the sky's: a label is a byte."""
+DRAWN_GROUPS = 3
+"""Geoms, sites, tendons and skins of groups below this are drawn, as MuJoCo does by default."""
+MAX_LABELS = 255
+"""Most labels besides the sky's: a label is a byte."""
+MIN_ALPHA = 0.5
+"""Less opaque objects are not drawn; others are drawn as if they were opaque."""
+_OPAQUE_ALPHA = 0.995
+"""Alpha from which MuJoCo draws an object as opaque."""
 
 
-class Thing(NamedTuple):
-    """A geom or a site."""
+class DrawnObject(NamedTuple):
+    """A geom or site that is drawn."""
 
     kind: str
     """`geom` or `site`."""
-    number: int
-    is_still: bool
+    id: int
+    is_static: bool
+    """True if it never moves."""
 
-    def form(self, model: mujoco.MjModel) -> Form:
-        """What it is shaped like."""
+    def shape(self, model: mujoco.MjModel) -> Shape:
+        """Return its shape in a model."""
         if self.kind == "geom":
-            n = self.number
-            return form_of(int(model.geom_type[n]), model.geom_size[n], int(model.geom_dataid[n]))
-        return form_of(int(model.site_type[self.number]), model.site_size[self.number], -1)
+            return shape_of(int(model.geom_type[self.id]), model.geom_size[self.id], int(model.geom_dataid[self.id]))
+        return shape_of(int(model.site_type[self.id]), model.site_size[self.id], -1)
 
-    def finish(self, model: mujoco.MjModel) -> Finish:
-        """What its surface is like."""
+    def material(self, model: mujoco.MjModel) -> Material:
+        """Return its material in a model."""
         if self.kind == "geom":
-            return finish_of(model, int(model.geom_matid[self.number]), model.geom_rgba[self.number])
-        return finish_of(model, int(model.site_matid[self.number]), model.site_rgba[self.number])
+            return material_of(model, int(model.geom_matid[self.id]), model.geom_rgba[self.id])
+        return material_of(model, int(model.site_matid[self.id]), model.site_rgba[self.id])
 
 
-def shown_things(model: mujoco.MjModel, restless: Collection[str]) -> list[Thing]:
-    """Geoms and sites that are shown, in the order of their numbers; `restless` are labels of what is never still."""
-    things = []
+def list_drawn_objects(model: mujoco.MjModel, task_placed: Collection[str]) -> list[DrawnObject]:
+    """Return the geoms, then the sites, that are drawn, by id; those with labels in `task_placed` are not static."""
+    objects = []
     for kind, groups, bodies in (
         ("geom", model.geom_group, model.geom_bodyid),
         ("site", model.site_group, model.site_bodyid),
     ):
-        for number in np.flatnonzero(groups < SHOWN_GROUPS).tolist():
-            is_still = _is_still(model, int(bodies[number])) and label_of(model, kind, number) not in restless
-            things.append(Thing(kind, number, is_still))
-    return [thing for thing in things if thing.finish(model).rgba[3] > 0]
+        for id_ in np.flatnonzero(groups < DRAWN_GROUPS).tolist():
+            is_static = _is_static(model, int(bodies[id_])) and label_of(model, kind, id_) not in task_placed
+            objects.append(DrawnObject(kind, id_, is_static))
+    return [drawn for drawn in objects if drawn.material(model).rgba[3] > 0]
 
 
-def elsewhere(model: mujoco.MjModel, seen: Sequence[tuple[F64, F64]], fields_differ: bool) -> set[str]:
-    """Labels of geoms and sites that are not in the same place each time; `seen` are positions of both, several times.
+def find_task_placed(
+    model: mujoco.MjModel, positions: Sequence[tuple[F64, F64]], height_fields_differ: bool
+) -> set[str]:
+    """Return the labels of geoms and sites whose position differs between episodes.
 
-    Height fields are among them where they are not the same each time.
+    `positions` are those of all geoms and all sites when each of several episodes began. Height fields are included if
+    `height_fields_differ`.
     """
     labels = set()
-    for kind, places in (("geom", [geoms for geoms, _ in seen]), ("site", [sites for _, sites in seen])):
-        moved = np.ptp(np.array(places), axis=0).any(axis=1)
-        if kind == "geom" and fields_differ:
-            moved |= model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD
-        labels |= {label_of(model, kind, number) for number in np.flatnonzero(moved).tolist()}
+    for kind, of_kind in (("geom", [geoms for geoms, _ in positions]), ("site", [sites for _, sites in positions])):
+        has_moved = np.ptp(np.array(of_kind), axis=0).any(axis=1)
+        if kind == "geom" and height_fields_differ:
+            has_moved |= model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD
+        labels |= {label_of(model, kind, id_) for id_ in np.flatnonzero(has_moved).tolist()}
     return labels
 
 
-def shown_tendons(model: mujoco.MjModel) -> list[int]:
-    """Tendons that run through space and are shown."""
-    spatial = model.wrap_type[model.tendon_adr] != mujoco.mjtWrap.mjWRAP_JOINT
-    shown = spatial & (model.tendon_group < SHOWN_GROUPS)
+def list_drawn_tendons(model: mujoco.MjModel) -> list[int]:
+    """Return the ids of the spatial tendons that are drawn."""
+    is_spatial = model.wrap_type[model.tendon_adr] != mujoco.mjtWrap.mjWRAP_JOINT
+    is_drawn = is_spatial & (model.tendon_group < DRAWN_GROUPS)
     return [
         tendon
-        for tendon in np.flatnonzero(shown).tolist()
-        if finish_of(model, int(model.tendon_matid[tendon]), model.tendon_rgba[tendon]).rgba[3] > 0
+        for tendon in np.flatnonzero(is_drawn).tolist()
+        if material_of(model, int(model.tendon_matid[tendon]), model.tendon_rgba[tendon]).rgba[3] > 0
     ]
 
 
-def label_of(model: mujoco.MjModel, kind: str, number: int) -> str:
-    """What segmentation calls a thing: its kind and its name, or its number if it has none."""
-    name = {"geom": model.geom, "site": model.site, "skin": model.skin, "tendon": model.tendon}[kind](number).name
-    return f"{kind}.{name or number}"
+def label_of(model: mujoco.MjModel, kind: str, id_: int) -> str:
+    """Return the segmentation label of an element: its kind and its name, or its id if it has no name."""
+    name = {"geom": model.geom, "site": model.site, "skin": model.skin, "tendon": model.tendon}[kind](id_).name
+    return f"{kind}.{name or id_}"
 
 
-def share_labels(names: list[str]) -> tuple[tuple[str, ...], list[int]]:
-    """The labels, the sky's first, and which of them each of these things gets: the last is shared if need be."""
-    if len(names) <= MOST_LABELS:
+def assign_labels(names: list[str]) -> tuple[tuple[str, ...], list[int]]:
+    """Return all labels, the sky's first, and the label number of each name; beyond MAX_LABELS they share the last."""
+    if len(names) <= MAX_LABELS:
         return ("sky", *names), list(range(1, len(names) + 1))
-    rest = len(names) - MOST_LABELS
-    labels = ("sky", *names[: MOST_LABELS - 1], f"{names[MOST_LABELS - 1]} and {rest} more")
-    return labels, [min(place, MOST_LABELS) for place in range(1, len(names) + 1)]
+    rest = len(names) - MAX_LABELS
+    labels = ("sky", *names[: MAX_LABELS - 1], f"{names[MAX_LABELS - 1]} and {rest} more")
+    return labels, [min(number, MAX_LABELS) for number in range(1, len(names) + 1)]
 
 
-def _is_still(model: mujoco.MjModel, body: int) -> bool:
-    """Whether a body never moves: it hangs on the world and nobody carries it."""
+def describe_not_drawn(model: mujoco.MjModel, objects: list[DrawnObject]) -> tuple[str, ...]:
+    """Describe what a model has that is not drawn, or not as MuJoCo draws it, for a log line."""
+    alphas = [drawn.material(model).rgba[3] for drawn in objects]
+    hidden = sum(alpha < MIN_ALPHA for alpha in alphas)
+    translucent = sum(MIN_ALPHA <= alpha < _OPAQUE_ALPHA for alpha in alphas)
+    found = []
+    if hidden:
+        found.append(f"{hidden} object{'s' if hidden > 1 else ''} less than half opaque")
+    if translucent:
+        found.append(f"transparency of {translucent} object{'s' if translucent > 1 else ''}, drawn opaque")
+    if _has_reflections(model):
+        found.append("reflections")
+    if np.any(model.light_castshadow[model.light_active.astype(bool)]):
+        found.append("shadows")
+    if _has_haze(model):
+        found.append("haze")
+    if model.nskin:
+        found.append("smooth bending of skins")
+    if model.nflex:
+        found.append("flexes")
+    if np.any(model.actuator_trntype == mujoco.mjtTrn.mjTRN_SLIDERCRANK):
+        found.append("slider-cranks")
+    if np.any(model.sensor_type == mujoco.mjtSensor.mjSENS_RANGEFINDER):
+        found.append("rays of rangefinders")
+    if has_unusual_intrinsics(model):
+        found.append("camera intrinsics: principal points off the centre or pixels that are not square")
+    return (*found, *describe_omitted_lights(model))
+
+
+def _is_static(model: mujoco.MjModel, body: int) -> bool:
+    """Return whether a body never moves: it is welded to the world and not part of a mocap body."""
     return bool(model.body_weldid[body] == 0 and model.body_mocapid[model.body_rootid[body]] < 0)
+
+
+def _has_reflections(model: mujoco.MjModel) -> bool:
+    reflecting = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_BOX)
+    with_material = np.isin(model.geom_type, reflecting) & (model.geom_matid >= 0) & (model.geom_group < DRAWN_GROUPS)
+    return bool((model.mat_reflectance[model.geom_matid[with_material]] > 0).any()) if model.nmat else False
+
+
+def _has_haze(model: mujoco.MjModel) -> bool:
+    """Return whether MuJoCo draws haze: it does where an infinite plane meets a sky box."""
+    is_plane = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
+    return bool((is_plane & (model.geom_size[:, :2] == 0).all(axis=1)).any()) and bool(
+        (model.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX).any()
+    )

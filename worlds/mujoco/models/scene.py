@@ -1,11 +1,9 @@
-"""What does not move of a lane's rows, for a model or one that differs from it in numbers.
+"""The scene of a MuJoCo model: assets and instance rows, imported once, and poses copied from MuJoCo's memory.
 
-Height fields that are not the same in all lanes: a mesh for each, written over when an episode brings another.
-
-How a MuJoCo model looks: imported once into assets and rows, then moved by kernels that read MuJoCo's own memory.
-
-The rows of a lane are the model's geoms and sites, what stands still first, then its tendons and skins. Whatever a
-model has that is not drawn is listed in words.
+The instance rows of a lane are the model's geoms and sites, static ones first, then its tendons, then its skins. What
+does not move (meshes, colours, textures, labels) is written when a lane is new or its model changes; poses are written
+before each frame. Lanes may have models of their own that differ in the values of some arrays, such as sizes, colours
+and height fields.
 """
 
 import hashlib
@@ -17,18 +15,24 @@ from weakref import WeakKeyDictionary
 import mujoco
 import numpy as np
 
-from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, U8
+from worldloom.kernels.compiling import kernel_holding_gil
+from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, NO_TEXTURE, U8
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Camera, CameraPlacement
 from worldloom.worlds.mujoco.models import shapes
-from worldloom.worlds.mujoco.models.appearance import Part, Surfaces, finish_of
+from worldloom.worlds.mujoco.models.appearance import MeshPart, ModelAssets, material_of
 from worldloom.worlds.mujoco.models.cameras import Cameras
-from worldloom.worlds.mujoco.models.contents import Thing, label_of, share_labels, shown_things
-from worldloom.worlds.mujoco.models.kernels import dress_lamps, dress_things
-from worldloom.worlds.mujoco.models.lamps import lamps_of
-from worldloom.worlds.mujoco.models.omissions import SOLID_ALPHA, not_drawn
+from worldloom.worlds.mujoco.models.contents import (
+    MIN_ALPHA,
+    DrawnObject,
+    assign_labels,
+    describe_not_drawn,
+    label_of,
+    list_drawn_objects,
+)
+from worldloom.worlds.mujoco.models.lights import read_lamps, write_lamp_poses
 from worldloom.worlds.mujoco.models.skins import Skins
 from worldloom.worlds.mujoco.models.tendons import Tendons
 from worldloom.worlds.mujoco.simulation.data import (
@@ -40,18 +44,19 @@ from worldloom.worlds.mujoco.simulation.data import (
     SITE_XPOS,
 )
 
-_KEPT = 64
-"""Of models that differ, so many are kept for when they come again."""
-_DECIDING = (
+_CACHE_SIZE = 64
+"""Models with different looks whose static columns are kept for reuse."""
+_KEY_ARRAYS = (
     *("geom_size", "geom_rgba", "geom_matid", "geom_dataid", "site_size", "site_rgba", "site_matid"),
     *("tendon_rgba", "tendon_matid", "skin_rgba", "skin_matid"),
     *("mat_rgba", "mat_emission", "mat_specular", "mat_shininess", "mat_texrepeat", "mat_texid", "mat_texuniform"),
 )
-"""What of a model decides how its things look."""
+"""Model arrays that static columns are computed from."""
+_POSE_FIELDS = {"geom": (GEOM_XPOS, GEOM_XMAT), "site": (SITE_XPOS, SITE_XMAT)}
 
 
-class Columns(NamedTuple):
-    """Of a lane's rows, and how large each thing is along its own axes."""
+class StaticColumns(NamedTuple):
+    """Columns of a lane's instance rows that do not depend on poses, and the scale of each row along its own axes."""
 
     mesh: I32
     color: F32
@@ -62,9 +67,9 @@ class Columns(NamedTuple):
     scale: F32
 
 
-def blank_columns(rows: int) -> Columns:
-    """Rows that draw nothing."""
-    return Columns(
+def allocate_columns(rows: int) -> StaticColumns:
+    """Return columns of rows that draw nothing."""
+    return StaticColumns(
         mesh=np.full(rows, NO_MESH, np.int32),
         color=np.zeros((rows, 3), np.float32),
         texture=np.full(rows, NO_TEXTURE, np.int32),
@@ -75,171 +80,214 @@ def blank_columns(rows: int) -> Columns:
     )
 
 
-class KnownColumns:
-    """Columns by what decides them: most lanes look like another."""
+class ColumnCache:
+    """Static columns by the model values they are computed from: most lanes look like another."""
 
-    def __init__(self, make: Callable[[mujoco.MjModel], Columns]) -> None:
-        self._make = make
-        self._known: dict[bytes, Columns] = {}
+    def __init__(self, build: Callable[[mujoco.MjModel], StaticColumns]) -> None:
+        self._build = build
+        self._columns: dict[bytes, StaticColumns] = {}
 
-    def of(self, model: mujoco.MjModel) -> Columns:
-        """Those of a model, made if they are not known."""
+    def get(self, model: mujoco.MjModel) -> StaticColumns:
+        """Return the columns of a model, built if they are not cached."""
         digest = hashlib.sha256()
-        for name in _DECIDING:
+        for name in _KEY_ARRAYS:
             digest.update(getattr(model, name).tobytes())
         key = digest.digest()
-        if key not in self._known:
-            if len(self._known) >= _KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[key] = self._make(model)
-        return self._known[key]
+        if key not in self._columns:
+            if len(self._columns) >= _CACHE_SIZE:
+                del self._columns[next(iter(self._columns))]
+            self._columns[key] = self._build(model)
+        return self._columns[key]
 
 
-_scene_numbers: WeakKeyDictionary[Scene, int] = WeakKeyDictionary()
-_next_number = count()
+_scene_ids: WeakKeyDictionary[Scene, int] = WeakKeyDictionary()
+_next_scene_id = count()
 
 
-class Terrains:
-    """The things of a model that are height fields, and the rows that show them."""
+class HeightFields:
+    """Height fields that differ between lanes: one mesh for each lane, overwritten when its height field changes."""
 
-    def __init__(self, model: mujoco.MjModel, assets: AssetLibrary, surfaces: Surfaces) -> None:
+    def __init__(self, model: mujoco.MjModel, assets: AssetLibrary, model_assets: ModelAssets) -> None:
         self._assets = assets
-        self._surfaces = surfaces
-        self._data = model.hfield_data.copy()
-        self._rows: list[tuple[Thing, int]] = []
+        self._model_assets = model_assets
+        self._shared_data = model.hfield_data.copy()
+        self._rows: list[tuple[DrawnObject, int]] = []
 
-    def add(self, model: mujoco.MjModel, thing: Thing, row: int) -> None:
-        """Take notice of a thing that is a height field."""
-        if thing.form(model).kind == mujoco.mjtGeom.mjGEOM_HFIELD:
-            self._rows.append((thing, row))
+    def add(self, model: mujoco.MjModel, drawn: DrawnObject, row: int) -> None:
+        """Remember the row of an object if it is a height field."""
+        if drawn.shape(model).geom_type == mujoco.mjtGeom.mjGEOM_HFIELD:
+            self._rows.append((drawn, row))
 
-    def furnish(self, scene: Scene, scene_lanes: I32, model: mujoco.MjModel) -> None:
-        """Lanes whose fields are not the first model's get meshes of their own."""
-        if not self._rows or np.array_equal(model.hfield_data, self._data):
+    def write(self, scene: Scene, scene_lanes: I32, model: mujoco.MjModel) -> None:
+        """Give lanes whose height fields differ from the first model's their own meshes."""
+        if not self._rows or np.array_equal(model.hfield_data, self._shared_data):
             return
-        number = _scene_numbers.setdefault(scene, next(_next_number))
-        for thing, row in self._rows:
-            mesh = self._surfaces.terrain(model, thing.form(model), thing.finish(model))
+        scene_id = _scene_ids.setdefault(scene, next(_next_scene_id))
+        for drawn, row in self._rows:
+            mesh = self._model_assets.height_field(model, drawn.shape(model), drawn.material(model))
             for lane, rows in zip(scene_lanes.tolist(), scene.rows(scene_lanes), strict=True):
                 if scene.instances.mesh[rows[row]] != NO_MESH:
-                    name = f"mujoco.terrain of lane {lane} of scene {number}, row {row}"
+                    name = f"mujoco.height_field of lane {lane} of scene {scene_id}, row {row}"
                     scene.instances.mesh[rows[row]] = self._assets.set_mesh(name, mesh)
 
 
-_PLACES = {"geom": (GEOM_XPOS, GEOM_XMAT), "site": (SITE_XPOS, SITE_XMAT)}
+class ModelScene:
+    """Instance rows, lamps, sky and cameras of the lanes of one model."""
 
-
-class Looks:
-    """How lanes of one model are drawn. Lanes may have models of their own that differ in numbers."""
-
-    def __init__(self, model: mujoco.MjModel, assets: AssetLibrary, restless: Collection[str] = ()) -> None:
-        """`restless` are labels of what hangs on the world and yet is elsewhere in most lanes: a task puts it there."""
+    def __init__(self, model: mujoco.MjModel, assets: AssetLibrary, task_placed: Collection[str] = ()) -> None:
+        """`task_placed`: labels of geoms and sites that are fixed to the world, but placed anew in each episode."""
         self._model = model
         self._assets = assets
-        self._surfaces = Surfaces(model, assets)
+        self._model_assets = ModelAssets(model, assets)
         self._cameras = Cameras(model)
-        things = shown_things(model, restless)
-        # Where surfaces meet, MuJoCo shows the one it draws last, our renderers the first: so from the last to the
-        # first, those that stand still before those that move.
-        order = sorted(range(len(things)), key=lambda place: (not things[place].is_still, -place))
-        self._things = [things[place] for place in order]
-        self._room = [len(self._parts(model, thing)) for thing in self._things]
-        self._rows = _rows_of(self._things, self._room)
-        self._tendons = Tendons(model, sum(self._room))
-        self._skins = Skins(model, sum(self._room) + self._tendons.rows)
-        self._terrains = Terrains(model, assets, self._surfaces)
-        for place, thing in enumerate(self._things):
-            self._terrains.add(model, thing, sum(self._room[:place]))
-        names = [label_of(model, thing.kind, thing.number) for thing in things]
-        names += [label_of(model, "tendon", tendon) for tendon in self._tendons.shown]
-        names += [label_of(model, "skin", skin) for skin in self._skins.shown]
-        self.labels, numbers = share_labels(names)
-        self._label = [numbers[place] for place in order]
-        self._tendon_label = numbers[len(things) :][: len(self._tendons.shown)]
-        self._skin_label = numbers[len(things) + len(self._tendons.shown) :]
-        self._columns = KnownColumns(self._make_columns)
+        objects = list_drawn_objects(model, task_placed)
+        # Where surfaces coincide, MuJoCo shows the one drawn last and our renderers the one drawn first. So objects are
+        # in reverse order, static ones first.
+        order = sorted(range(len(objects)), key=lambda k: (not objects[k].is_static, -k))
+        self._objects = [objects[k] for k in order]
+        self._row_counts = [len(self._parts(model, drawn)) for drawn in self._objects]
+        object_rows = sum(self._row_counts)
+        self._pose_sources = _pose_sources(self._objects, self._row_counts)
+        self._tendons = Tendons(model, object_rows)
+        self._skins = Skins(model, object_rows + self._tendons.rows)
+        self._height_fields = HeightFields(model, assets, self._model_assets)
+        for k, drawn in enumerate(self._objects):
+            self._height_fields.add(model, drawn, sum(self._row_counts[:k]))
+        names = [label_of(model, drawn.kind, drawn.id) for drawn in objects]
+        names += [label_of(model, "tendon", tendon) for tendon in self._tendons.ids]
+        names += [label_of(model, "skin", skin) for skin in self._skins.ids]
+        self.labels, numbers = assign_labels(names)
+        self._object_labels = [numbers[k] for k in order]
+        self._tendon_labels = numbers[len(objects) :][: len(self._tendons.ids)]
+        self._skin_labels = numbers[len(objects) + len(self._tendons.ids) :]
+        self._columns = ColumnCache(self._build_columns)
         self._scales: WeakKeyDictionary[Scene, F32] = WeakKeyDictionary()
-        self._sky = self._surfaces.sky(model)
-        _, self._lights = lamps_of(model)
-        self.rows_per_lane = sum(self._room) + self._tendons.rows + self._skins.rows
-        self.static_rows = sum(room for thing, room in zip(self._things, self._room, strict=True) if thing.is_still)
-        self.cameras: tuple[Camera, ...] = self._cameras.described
-        self.not_drawn: tuple[str, ...] = not_drawn(model, things)
+        self._sky = self._model_assets.sky_texture(model)
+        _, self._light_ids = read_lamps(model)
+        self.rows_per_lane = object_rows + self._tendons.rows + self._skins.rows
+        self.static_rows = sum(
+            rows for drawn, rows in zip(self._objects, self._row_counts, strict=True) if drawn.is_static
+        )
+        self.cameras: tuple[Camera, ...] = self._cameras.specs
+        self.not_drawn: tuple[str, ...] = describe_not_drawn(model, objects)
 
-    def furnish(self, scene: Scene, scene_lanes: I32, model: mujoco.MjModel | None = None) -> None:
-        """Write all that does not move of lanes that were just taken, or whose own model has changed."""
+    def write_static(self, scene: Scene, scene_lanes: I32, model: mujoco.MjModel | None = None) -> None:
+        """Write everything that does not move into lanes that are new, or whose own model has changed."""
         model = model or self._model
-        columns, table, rows = self._columns.of(model), scene.instances, scene.rows(scene_lanes)
+        columns, table, rows = self._columns.get(model), scene.instances, scene.rows(scene_lanes)
         table.mesh[rows], table.texture[rows] = columns.mesh, columns.texture
         table.color[rows], table.shine[rows] = columns.color, columns.shine
         table.uv_scale[rows], table.label[rows] = columns.uv_scale, columns.label
         self._scales_in(scene)[scene_lanes] = columns.scale
-        self._terrains.furnish(scene, scene_lanes, model)
-        lamps, _ = lamps_of(model)
+        self._height_fields.write(scene, scene_lanes, model)
+        lamps, _ = read_lamps(model)
         scene.lanes.lamp_count[scene_lanes] = len(lamps)
         scene.lanes.lamps[scene_lanes[:, None], np.arange(len(lamps))] = lamps
         scene.lanes.sky_textures[scene_lanes] = self._sky
         scene.lanes.sky_horizon[scene_lanes] = scene.lanes.sky_zenith[scene_lanes] = 0.0
 
-    def dress(self, places: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Poses of all that may move, and of the lamps, in lanes that are about to be drawn."""
+    def write_poses(self, addresses: I64, scene: Scene, scene_lanes: I32) -> None:
+        """Write the poses of all rows and lamps of lanes that are about to be drawn."""
         first_row, pose = scene.lanes.first_row, scene.instances.pose
-        dress_things(PROCESS_FLOAT64, places, self._rows, self._scales_in(scene), scene_lanes, first_row, pose)
-        dress_lamps(PROCESS_FLOAT64, places, LIGHT_XPOS, LIGHT_XDIR, self._lights, scene_lanes, scene.lanes.lamps)
-        self._tendons.dress(places, scene, scene_lanes)
-        self._skins.dress(places, scene, scene_lanes)
+        scales = self._scales_in(scene)
+        write_object_poses(PROCESS_FLOAT64, addresses, self._pose_sources, scales, scene_lanes, first_row, pose)
+        lamps = scene.lanes.lamps
+        write_lamp_poses(PROCESS_FLOAT64, addresses, LIGHT_XPOS, LIGHT_XDIR, self._light_ids, scene_lanes, lamps)
+        self._tendons.write_poses(addresses, scene, scene_lanes)
+        self._skins.write_poses(addresses, scene, scene_lanes)
 
-    def look(self, places: I64, camera: str) -> CameraPlacement:
-        """Where a camera stands."""
-        return self._cameras.look(places, camera)
+    def place_camera(self, addresses: I64, camera: str) -> CameraPlacement:
+        """Return the pose and projection of a camera."""
+        return self._cameras.place(addresses, camera)
 
-    def _parts(self, model: mujoco.MjModel, thing: Thing) -> tuple[Part, ...]:
-        return self._surfaces.parts(model, thing.form(model), thing.finish(model))
+    def _parts(self, model: mujoco.MjModel, drawn: DrawnObject) -> tuple[MeshPart, ...]:
+        return self._model_assets.parts(model, drawn.shape(model), drawn.material(model))
 
-    def _make_columns(self, model: mujoco.MjModel) -> Columns:
-        columns = blank_columns(self.rows_per_lane)
-        first = 0
-        for thing, room, label in zip(self._things, self._room, self._label, strict=True):
-            finish, rows = thing.finish(model), slice(first, first + room)
-            columns.color[rows], columns.shine[rows], columns.label[rows] = finish.rgba[:3], finish.shine, label
-            if finish.rgba[3] >= SOLID_ALPHA:
-                for row, part in zip(range(first, first + room), self._parts(model, thing), strict=False):
-                    columns.mesh[row], columns.texture[row] = part.mesh, part.texture
-                    columns.uv_scale[row], columns.scale[row] = part.uv_scale, part.scale
-            first += room
-        for place, tendon in enumerate(self._tendons.shown):
-            finish = finish_of(model, int(model.tendon_matid[tendon]), model.tendon_rgba[tendon])
-            tubes, balls = self._tendons.rows_of(place)
-            both = slice(tubes.start, balls.stop)
-            columns.color[both], columns.shine[both] = finish.rgba[:3], finish.shine
-            columns.label[both] = self._tendon_label[place]
-            if finish.rgba[3] >= SOLID_ALPHA:
-                columns.mesh[tubes], columns.mesh[balls] = shapes.tube(self._assets), shapes.ball(self._assets)
-        for place, skin in enumerate(self._skins.shown):
-            finish = finish_of(model, int(model.skin_matid[skin]), model.skin_rgba[skin])
-            for row, piece in zip(self._skins.rows_of(place), self._skins.pieces[place], strict=True):
-                part = self._surfaces.skin_part(model, skin, finish, piece.mesh)
-                columns.color[row], columns.shine[row] = finish.rgba[:3], finish.shine
-                columns.label[row] = self._skin_label[place]
-                if finish.rgba[3] >= SOLID_ALPHA:
-                    columns.mesh[row], columns.texture[row], columns.uv_scale[row] = part[:3]
+    def _build_columns(self, model: mujoco.MjModel) -> StaticColumns:
+        columns = allocate_columns(self.rows_per_lane)
+        self._fill_objects(model, columns)
+        self._fill_tendons(model, columns)
+        self._fill_skins(model, columns)
         return columns
 
+    def _fill_objects(self, model: mujoco.MjModel, columns: StaticColumns) -> None:
+        first = 0
+        for drawn, row_count, label in zip(self._objects, self._row_counts, self._object_labels, strict=True):
+            material, rows = drawn.material(model), slice(first, first + row_count)
+            columns.color[rows], columns.shine[rows], columns.label[rows] = material.rgba[:3], material.shine, label
+            if material.rgba[3] >= MIN_ALPHA:
+                for row, part in zip(range(first, first + row_count), self._parts(model, drawn), strict=False):
+                    columns.mesh[row], columns.texture[row] = part.mesh, part.texture
+                    columns.uv_scale[row], columns.scale[row] = part.uv_scale, part.scale
+            first += row_count
+
+    def _fill_tendons(self, model: mujoco.MjModel, columns: StaticColumns) -> None:
+        for k, tendon in enumerate(self._tendons.ids):
+            material = material_of(model, int(model.tendon_matid[tendon]), model.tendon_rgba[tendon])
+            tubes, spheres = self._tendons.rows_of(k)
+            both = slice(tubes.start, spheres.stop)
+            columns.color[both], columns.shine[both] = material.rgba[:3], material.shine
+            columns.label[both] = self._tendon_labels[k]
+            if material.rgba[3] >= MIN_ALPHA:
+                columns.mesh[tubes] = shapes.acquire_tube(self._assets)
+                columns.mesh[spheres] = shapes.acquire_sphere(self._assets)
+
+    def _fill_skins(self, model: mujoco.MjModel, columns: StaticColumns) -> None:
+        for k, skin in enumerate(self._skins.ids):
+            material = material_of(model, int(model.skin_matid[skin]), model.skin_rgba[skin])
+            for row, piece in zip(self._skins.rows_of(k), self._skins.pieces[k], strict=True):
+                part = self._model_assets.skin_part(model, skin, material, piece.mesh)
+                columns.color[row], columns.shine[row] = material.rgba[:3], material.shine
+                columns.label[row] = self._skin_labels[k]
+                if material.rgba[3] >= MIN_ALPHA:
+                    columns.mesh[row], columns.texture[row], columns.uv_scale[row] = part[:3]
+
     def _scales_in(self, scene: Scene) -> F32:
-        """How large the things of each of a scene's lanes are, [lane, row, 3]; grows with the scene."""
-        known = self._scales.get(scene)
-        wanted = len(scene.lanes.first_row)
-        if known is None or len(known) < wanted:
-            grown = np.ones((max(wanted, 2 * (0 if known is None else len(known))), self.rows_per_lane, 3), np.float32)
-            if known is not None:
-                grown[: len(known)] = known
-            self._scales[scene] = known = grown
-        return known
+        """Return the scales [lane, row, 3] of all lanes of a scene; the array grows with the scene."""
+        scales = self._scales.get(scene)
+        needed = len(scene.lanes.first_row)
+        if scales is None or len(scales) < needed:
+            capacity = max(needed, 2 * (0 if scales is None else len(scales)))
+            grown = np.ones((capacity, self.rows_per_lane, 3), np.float32)
+            if scales is not None:
+                grown[: len(scales)] = scales
+            self._scales[scene] = scales = grown
+        return scales
 
 
-def _rows_of(things: list[Thing], room: list[int]) -> I32:
-    """For each row: in which columns of the places its position and rotation are, and at which number."""
+def _pose_sources(objects: list[DrawnObject], row_counts: list[int]) -> I32:
+    """Return for each row the fields of its position and rotation, and its id in both, [rows, 3]."""
     rows = [
-        (*_PLACES[thing.kind], thing.number) for thing, count in zip(things, room, strict=True) for _ in range(count)
+        (*_POSE_FIELDS[drawn.kind], drawn.id)
+        for drawn, row_count in zip(objects, row_counts, strict=True)
+        for _ in range(row_count)
     ]
     return np.array(rows, np.int32).reshape(-1, 3)
+
+
+@kernel_holding_gil
+def write_object_poses(
+    numbers: F64,
+    addresses: I64,
+    sources: I32,
+    scales: F32,
+    scene_lanes: I32,
+    first_row: I32,
+    pose: F32,
+) -> None:
+    """Write the poses of all rows that are geoms or sites.
+
+    `addresses` [n, fields] are those of the lanes' arrays in `numbers`, the memory of the process as float64.
+    `sources` [rows, 3]: the fields of positions and of rotations, and the id in both. `scales` [lane of the scene, row,
+    3]: the scale of each row along its own axes.
+    """
+    for k in range(scene_lanes.size):
+        lane = scene_lanes[k]
+        first = first_row[lane]
+        for row in range(sources.shape[0]):
+            position = addresses[k, sources[row, 0]] + 3 * sources[row, 2]
+            rotation = addresses[k, sources[row, 1]] + 9 * sources[row, 2]
+            for i in range(3):
+                for j in range(3):
+                    pose[first + row, i, j] = numbers[rotation + 3 * i + j] * scales[lane, row, j]
+                pose[first + row, i, 3] = numbers[position + i]

@@ -1,7 +1,8 @@
-"""Meshes of MuJoCo's own shapes, with textures laid on as MuJoCo lays them.
+"""Meshes of MuJoCo's primitive shapes, with texture coordinates as MuJoCo has them.
 
-Each is one unit from its middle to its sides, to be scaled by a geom's sizes. How many sides round things have is ours
-to choose: what nobody can see on the screen is left out (`Mesh.coarser`).
+Each mesh is one unit from its centre to its sides, to be scaled by the sizes of a geom. `build_...` returns a mesh,
+`acquire_...` its id in the asset library, where it is added on first use. Round meshes have coarser versions with fewer
+sides, for frames in which the difference cannot be seen (`Mesh.coarser`).
 """
 
 import math
@@ -15,96 +16,98 @@ from worldloom.render.meshes import Mesh, grid, join, turned, with_coarser
 
 _SLICES = 32
 _STACKS = 16
-_STEPS = 1000
-"""Ratios of a capsule's length to its width are told apart in steps of one part in so many, so that their number is
-bounded: a capsule's half length is wrong by a two-thousandth of itself at most."""
+_RATIO_STEPS = 1000
+"""The ratio of a capsule's length to its width is rounded to this many steps per factor e, which bounds the number of
+capsule meshes. A half length is off by a two-thousandth of itself at most."""
 
 
-def take(assets: AssetLibrary, name: str, make: Callable[[], Mesh]) -> int:
-    """The number of a mesh of the library; made when it is first asked for."""
+def acquire_mesh(assets: AssetLibrary, name: str, build: Callable[[], Mesh]) -> int:
+    """Return the id of a mesh of the library; build and add it if there is none of that name."""
     with assets.lock:
         try:
             return assets.mesh(name)
         except ValueError:
-            return assets.add_mesh(name, make())
+            return assets.add_mesh(name, build())
 
 
-def ball(assets: AssetLibrary) -> int:
-    """A ball of radius 1."""
-    return take(assets, "mujoco.ball", sphere)
+def acquire_sphere(assets: AssetLibrary) -> int:
+    """Return the id of a sphere of radius 1."""
+    return acquire_mesh(assets, "mujoco.sphere", build_sphere)
 
 
-def box(assets: AssetLibrary) -> int:
-    """A box that reaches one unit to each side."""
-    return take(assets, "mujoco.box", cube)
+def acquire_box(assets: AssetLibrary) -> int:
+    """Return the id of a box from -1 to 1 along each axis."""
+    return acquire_mesh(assets, "mujoco.box", build_box)
 
 
-def cylinder(assets: AssetLibrary) -> int:
-    """A cylinder around z of radius 1 that reaches one unit up and down."""
-    return take(assets, "mujoco.cylinder", drum)
+def acquire_cylinder(assets: AssetLibrary) -> int:
+    """Return the id of a cylinder around z of radius 1, from -1 to 1."""
+    return acquire_mesh(assets, "mujoco.cylinder", build_cylinder)
 
 
-def tube(assets: AssetLibrary) -> int:
-    """The same without its ends."""
-    return take(assets, "mujoco.tube", pipe)
+def acquire_tube(assets: AssetLibrary) -> int:
+    """Return the id of a cylinder without its ends."""
+    return acquire_mesh(assets, "mujoco.tube", build_tube)
 
 
-def capsule(assets: AssetLibrary, half_length: float) -> int:
-    """A capsule around z of radius 1 whose tube reaches `half_length` up and down."""
+def acquire_capsule(assets: AssetLibrary, half_length: float) -> int:
+    """Return the id of a capsule around z of radius 1 whose tube reaches from -half_length to half_length."""
     if not half_length > 0:
-        return ball(assets)
-    step = round(math.log(half_length) * _STEPS)
-    return take(assets, f"mujoco.capsule {step}", lambda: pill(math.exp(step / _STEPS)))
+        return acquire_sphere(assets)
+    step = round(math.log(half_length) * _RATIO_STEPS)
+    return acquire_mesh(assets, f"mujoco.capsule {step}", lambda: build_capsule(math.exp(step / _RATIO_STEPS)))
 
 
-def plane(assets: AssetLibrary) -> int:
-    """A square that reaches one unit to each side and faces up."""
-    return take(assets, "mujoco.plane", lambda: sheet((0.0, 1.0), (1.0, 0.0)))
+def acquire_plane(assets: AssetLibrary) -> int:
+    """Return the id of a square from -1 to 1 in x and y that faces up."""
+    return acquire_mesh(assets, "mujoco.plane", lambda: build_plane((0.0, 1.0), (1.0, 0.0)))
 
 
-def ground(assets: AssetLibrary, u: tuple[float, float], v: tuple[float, float]) -> int:
-    """A plane whose texture runs from the first to the second of `u` along x, and of `v` along y."""
-    return take(assets, f"mujoco.plane {u} {v}", lambda: sheet(u, v))
+def acquire_textured_plane(assets: AssetLibrary, u: tuple[float, float], v: tuple[float, float]) -> int:
+    """Return the id of a plane with texture coordinates from u[0] to u[1] along x and from v[0] to v[1] along y."""
+    return acquire_mesh(assets, f"mujoco.plane {u} {v}", lambda: build_plane(u, v))
 
 
-def sheet(u: tuple[float, float], v: tuple[float, float]) -> Mesh:
-    """A square from -1 to 1 in x and y."""
+def build_plane(u: tuple[float, float], v: tuple[float, float]) -> Mesh:
+    """Return a square from -1 to 1 in x and y, with texture coordinates in the given ranges."""
     positions = np.array([[-1, -1, 0], [1, -1, 0], [-1, 1, 0], [1, 1, 0]], np.float32)
     uvs = np.array([[u[0], v[0]], [u[1], v[0]], [u[0], v[1]], [u[1], v[1]]], np.float32)
-    return Mesh(positions, _all_facing((0, 0, 1), 4), uvs, grid(1, 1), two_sided=False)
+    return Mesh(positions, _repeat_normal((0, 0, 1), 4), uvs, grid(1, 1), two_sided=False)
 
 
-def cube() -> Mesh:
-    """Six faces; on each the texture runs along the next axis, and up along the one after that."""
+def build_box() -> Mesh:
+    """Return a box, each of whose six faces shows the whole texture."""
     faces = []
-    square = sheet((0.0, 1.0), (1.0, 0.0))
+    square = build_plane((0.0, 1.0), (1.0, 0.0))
     x, y, z = np.eye(3, dtype=np.float32)
     for right, up, out in ((x, y, z), (y, z, x), (x, z, -y)):
         for side in (out, -out):
             positions = square.positions[:, :1] * right + square.positions[:, 1:2] * up + side
-            # Seen from outside the texture is mirrored on every other face.
+            # Every other face shows the texture mirrored, so its triangles are turned to face outwards.
             triangles = square.triangles if np.cross(right, up) @ side > 0 else square.triangles[:, ::-1]
-            faces.append(Mesh(positions, _all_facing(side, 4), square.uvs, triangles, two_sided=False))
+            faces.append(Mesh(positions, _repeat_normal(side, 4), square.uvs, triangles, two_sided=False))
     return join(*faces)
 
 
-def sphere(slices: int = _SLICES) -> Mesh:
-    """The texture goes around once, its top at the upper pole."""
+def build_sphere(slices: int = _SLICES) -> Mesh:
+    """Return a sphere; the texture goes around it once, its top at the upper pole."""
     stacks = slices * _STACKS // _SLICES
     latitude = np.linspace(-np.pi / 2, np.pi / 2, stacks + 1)
     r, z = np.cos(latitude), np.sin(latitude)
-    return with_coarser(turned(r, z, r, z, np.linspace(1, 0, stacks + 1), slices), slices, sphere, (1.0, 1.0, 1.0))
+    return with_coarser(
+        turned(r, z, r, z, np.linspace(1, 0, stacks + 1), slices), slices, build_sphere, (1.0, 1.0, 1.0)
+    )
 
 
-def pipe(slices: int = _SLICES) -> Mesh:
-    """The texture goes around once."""
+def build_tube(slices: int = _SLICES) -> Mesh:
+    """Return a cylinder without its ends; the texture goes around it once."""
     one = np.ones(2)
     side = turned(one, np.array([-1.0, 1.0]), one, 0 * one, np.array([1.0, 0.0]), slices)
-    return with_coarser(side, slices, pipe, (1.0, 1.0, 0.0))
+    return with_coarser(side, slices, build_tube, (1.0, 1.0, 0.0))
 
 
-def drum(slices: int = _SLICES) -> Mesh:
-    """A pipe whose ends carry the whole texture each, laid on from above."""
+def build_cylinder(slices: int = _SLICES) -> Mesh:
+    """Return a cylinder; its side is a tube, and each end shows the whole texture, projected from above."""
     one = np.ones(2)
     top = turned(np.array([1.0, 0.0]), one, 0 * one, one, 0 * one, slices)
     bottom = turned(np.array([0.0, 1.0]), -one, 0 * one, -one, 0 * one, slices)
@@ -112,11 +115,11 @@ def drum(slices: int = _SLICES) -> Mesh:
         Mesh(m.positions, m.normals, (m.positions[:, :2] + 1) / np.float32(2), m.triangles, False)
         for m in (bottom, top)
     ]
-    return with_coarser(join(pipe(slices), *ends), slices, drum, (1.0, 1.0, 0.0))
+    return with_coarser(join(build_tube(slices), *ends), slices, build_cylinder, (1.0, 1.0, 0.0))
 
 
-def pill(half_length: float, slices: int = _SLICES) -> Mesh:
-    """A pipe closed by half balls; each of the three carries the whole texture."""
+def build_capsule(half_length: float, slices: int = _SLICES) -> Mesh:
+    """Return a tube with a hemisphere at each end; each of the three shows the whole texture."""
     stacks = -(-slices * _STACKS // (2 * _SLICES))
     latitude = np.linspace(0, np.pi / 2, stacks + 1)
     r, z = np.cos(latitude), np.sin(latitude)
@@ -127,8 +130,8 @@ def pill(half_length: float, slices: int = _SLICES) -> Mesh:
         turned(r, z + half_length, r, z, v, slices),
         turned(r[::-1], -z[::-1] - half_length, r[::-1], -z[::-1], 1 - v[::-1], slices),
     )
-    return with_coarser(join(*parts), slices, lambda fewer: pill(half_length, fewer), (1.0, 1.0, 1.0))
+    return with_coarser(join(*parts), slices, lambda fewer: build_capsule(half_length, fewer), (1.0, 1.0, 1.0))
 
 
-def _all_facing(way: "F32 | tuple[int, int, int]", count: int) -> F32:
-    return np.tile(np.asarray(way, np.float32), (count, 1))
+def _repeat_normal(normal: "F32 | tuple[int, int, int]", count: int) -> F32:
+    return np.tile(np.asarray(normal, np.float32), (count, 1))

@@ -1,9 +1,8 @@
-"""Skins, in pieces: triangles that the same bones pull at, by about the same shares, move together.
+"""Skins of a MuJoCo model, divided into rigid pieces.
 
-MuJoCo bends a skin at every vertex. Here each piece follows the mean of its bones as a whole, and overlaps with those
-around it, so that a joint may show an edge but hardly a gap.
-
-Skins of a MuJoCo model: where their pieces are.
+MuJoCo bends a skin at every vertex. Here the triangles with about the same bone weights form a piece, and each piece
+moves as a whole with the weighted mean of its bones. Neighbouring pieces overlap, so a joint may show an edge but
+hardly a gap.
 """
 
 from typing import NamedTuple
@@ -16,111 +15,115 @@ from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.meshes import Mesh
 from worldloom.render.scene import Scene
-from worldloom.worlds.mujoco.models.contents import SHOWN_GROUPS
-from worldloom.worlds.mujoco.models.meshes import lightened
+from worldloom.worlds.mujoco.models.contents import DRAWN_GROUPS
+from worldloom.worlds.mujoco.models.meshes import with_coarser_versions
 from worldloom.worlds.mujoco.simulation.data import XMAT, XPOS
 
-_SHARES = 4
-"""Shares are told apart in steps of one part in so many."""
-_FEW = 20
-"""So few triangles are no piece of their own but part of the one most like them."""
+_WEIGHT_STEPS = 4
+"""Steps from 0 to 1 that bone weights are rounded to when triangles are grouped."""
+_MIN_TRIANGLES = 20
+"""Fewer triangles form no piece of their own, but join the one with the most similar weights."""
 
 
-class Piece(NamedTuple):
-    """Part of a skin, in the skin's space."""
+class SkinPiece(NamedTuple):
+    """A part of a skin that moves as a whole, in the space of the skin."""
 
     mesh: Mesh
-    shares: F64
-    """How much each of the skin's bones pulls at it."""
+    weights: F64
+    """Weights of the skin's bones, with the sum 1."""
 
 
 class Skins:
-    """The skins of a model that are shown, and the rows they need."""
+    """The skins of a model that are drawn, and their instance rows."""
 
     def __init__(self, model: mujoco.MjModel, first_row: int) -> None:
-        self.shown: list[int] = np.flatnonzero(model.skin_group < SHOWN_GROUPS).tolist()
-        self.pieces = [pieces_of(model, skin) for skin in self.shown]
+        self.ids: list[int] = np.flatnonzero(model.skin_group < DRAWN_GROUPS).tolist()
+        self.pieces = [split_skin(model, skin) for skin in self.ids]
         self._first_row = first_row
-        self.rows = sum(len(some) for some in self.pieces)
-        links, shares, row = [], [], first_row
-        for skin, pieces in zip(self.shown, self.pieces, strict=True):
+        self.rows = sum(len(pieces) for pieces in self.pieces)
+        links, transforms, row = [], [], first_row
+        for skin, pieces in zip(self.ids, self.pieces, strict=True):
             for piece in pieces:
-                for bone in np.flatnonzero(piece.shares).tolist():
-                    place = int(model.skin_boneadr[skin]) + bone
-                    links.append((row, int(model.skin_bonebodyid[place])))
-                    shares.append(piece.shares[bone] * np.array([1.0, *_into_bone(model, place).ravel()]))
+                for k in np.flatnonzero(piece.weights).tolist():
+                    bone = int(model.skin_boneadr[skin]) + k
+                    links.append((row, int(model.skin_bonebodyid[bone])))
+                    transforms.append(piece.weights[k] * np.array([1.0, *_bind_transform(model, bone).ravel()]))
                 row += 1
         self._links: I32 = np.array(links, np.int32).reshape(-1, 2)
-        self._shares: F64 = np.array(shares).reshape(-1, 13)
+        self._transforms: F64 = np.array(transforms).reshape(-1, 13)
 
-    def rows_of(self, place: int) -> range:
-        """The rows of one of those shown, a piece each."""
-        first = self._first_row + sum(len(some) for some in self.pieces[:place])
-        return range(first, first + len(self.pieces[place]))
+    def rows_of(self, k: int) -> range:
+        """Return the rows of the k-th drawn skin, one for each piece."""
+        first = self._first_row + sum(len(pieces) for pieces in self.pieces[:k])
+        return range(first, first + len(self.pieces[k]))
 
-    def dress(self, places: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Where they are now."""
+    def write_poses(self, addresses: I64, scene: Scene, scene_lanes: I32) -> None:
+        """Write the poses of all pieces in lanes that are about to be drawn."""
         if self.rows:
             first_row, pose = scene.lanes.first_row, scene.instances.pose
-            dress_skins(PROCESS_FLOAT64, places, XPOS, XMAT, self._links, self._shares, scene_lanes, first_row, pose)
+            write_skin_poses(
+                PROCESS_FLOAT64, addresses, XPOS, XMAT, self._links, self._transforms, scene_lanes, first_row, pose
+            )
 
 
-def pieces_of(model: mujoco.MjModel, skin: int) -> list[Piece]:
-    """A skin in pieces."""
+def split_skin(model: mujoco.MjModel, skin: int) -> list[SkinPiece]:
+    """Divide a skin into pieces."""
     first, count = int(model.skin_vertadr[skin]), int(model.skin_vertnum[skin])
     faces = model.skin_face[model.skin_faceadr[skin] :][: model.skin_facenum[skin]]
     points = model.skin_vert[first : first + count].astype(np.float64)
-    normals = _normals(points, faces)
+    normals = _vertex_normals(points, faces)
     points = points + float(model.skin_inflate[skin]) * normals
     uvs = np.zeros((count, 2))
     if model.skin_texcoordadr[skin] >= 0:
         uvs = model.skin_texcoord[model.skin_texcoordadr[skin] :][:count]
     bones = int(model.skin_boneadr[skin]) + np.arange(model.skin_bonenum[skin])
-    pull = np.stack([_weights(model, bone, count)[faces].mean(axis=1) for bone in bones.tolist()], axis=1)
-    kinds, kind_of = _kinds(pull)
+    face_weights = np.stack([_bone_weights(model, bone, count)[faces].mean(axis=1) for bone in bones.tolist()], axis=1)
+    group_weights, group_of = _group_faces(face_weights)
     pieces = []
-    for kind, shares in enumerate(kinds):
-        touched = np.zeros(count, np.bool_)
-        touched[faces[kind_of == kind]] = True
-        used, triangles = np.unique(faces[touched[faces].any(axis=1)], return_inverse=True)
-        at, facing, uv = (part[used].astype(np.float32) for part in (points, normals, uvs))
-        mesh = Mesh(at, facing, uv, triangles.reshape(-1, 3).astype(np.int32), two_sided=True)
-        pieces.append(Piece(lightened(mesh), shares))
+    for group, weights in enumerate(group_weights):
+        in_group = np.zeros(count, np.bool_)
+        in_group[faces[group_of == group]] = True
+        # All triangles with a vertex of the group, so that neighbouring pieces overlap.
+        used, corners = np.unique(faces[in_group[faces].any(axis=1)], return_inverse=True)
+        piece_points, piece_normals, piece_uvs = (part[used].astype(np.float32) for part in (points, normals, uvs))
+        triangles = corners.reshape(-1, 3).astype(np.int32)
+        mesh = Mesh(piece_points, piece_normals, piece_uvs, triangles, two_sided=True)
+        pieces.append(SkinPiece(with_coarser_versions(mesh), weights))
     return pieces
 
 
-def _kinds(pull: F64) -> tuple[F64, I64]:
-    """Shares [kinds, bones] that stand for those of many triangles [n, bones], and which of them each has."""
-    steps = np.rint(pull * _SHARES).astype(np.int64)
-    steps[np.arange(len(pull)), pull.argmax(axis=1)] = np.maximum(1, steps.max(axis=1))
-    # Rows are compared by a number for each, which is quicker; that two of them share one is next to impossible.
-    codes = steps @ np.random.default_rng(0).integers(1 << 56, size=steps.shape[1])
-    _, places, counts = np.unique(codes, return_index=True, return_counts=True)
-    kinds = steps[places[counts >= min(_FEW, counts.max())]].astype(np.float64)
-    kinds /= kinds.sum(axis=1, keepdims=True)
-    apart = (kinds**2).sum(axis=1) - 2 * pull @ kinds.T
-    used, kind_of = np.unique(apart.argmin(axis=1), return_inverse=True)
-    return kinds[used], kind_of.astype(np.int64)
+def _group_faces(face_weights: F64) -> tuple[F64, I64]:
+    """Group triangles with bone weights [n, bones]; return weights [groups, bones] and the group of each triangle."""
+    steps = np.rint(face_weights * _WEIGHT_STEPS).astype(np.int64)
+    steps[np.arange(len(face_weights)), face_weights.argmax(axis=1)] = np.maximum(1, steps.max(axis=1))
+    # Rows are compared by a hash, which is faster than by columns; a collision is next to impossible.
+    hashes = steps @ np.random.default_rng(0).integers(1 << 56, size=steps.shape[1])
+    _, first_rows, counts = np.unique(hashes, return_index=True, return_counts=True)
+    groups = steps[first_rows[counts >= min(_MIN_TRIANGLES, counts.max())]].astype(np.float64)
+    groups /= groups.sum(axis=1, keepdims=True)
+    distance = (groups**2).sum(axis=1) - 2 * face_weights @ groups.T
+    used, group_of = np.unique(distance.argmin(axis=1), return_inverse=True)
+    return groups[used], group_of.astype(np.int64)
 
 
-def _into_bone(model: mujoco.MjModel, bone: int) -> F64:
-    """The way [3, 4] from a skin's space, where it was bound to its bones, into the space of the bone's body."""
-    turn = np.zeros(9)
-    mujoco.mju_quat2Mat(turn, model.skin_bonebindquat[bone].astype(np.float64))
-    back = turn.reshape(3, 3).T
-    return np.column_stack([back, -back @ model.skin_bonebindpos[bone]])
+def _bind_transform(model: mujoco.MjModel, bone: int) -> F64:
+    """Return the transform [3, 4] from the space of a skin in its bind pose to the space of a bone's body."""
+    rotation = np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, model.skin_bonebindquat[bone].astype(np.float64))
+    inverse = rotation.reshape(3, 3).T
+    return np.column_stack([inverse, -inverse @ model.skin_bonebindpos[bone]])
 
 
-def _weights(model: mujoco.MjModel, bone: int, count: int) -> F64:
-    """How much a bone pulls at each vertex."""
-    first, some = int(model.skin_bonevertadr[bone]), int(model.skin_bonevertnum[bone])
+def _bone_weights(model: mujoco.MjModel, bone: int, count: int) -> F64:
+    """Return the weight of a bone for each of a skin's vertices."""
+    first, length = int(model.skin_bonevertadr[bone]), int(model.skin_bonevertnum[bone])
     weights = np.zeros(count)
-    weights[model.skin_bonevertid[first : first + some]] = model.skin_bonevertweight[first : first + some]
+    weights[model.skin_bonevertid[first : first + length]] = model.skin_bonevertweight[first : first + length]
     return weights
 
 
-def _normals(points: F64, faces: I32) -> F64:
-    """The mean of the triangles around each vertex, larger ones counting more."""
+def _vertex_normals(points: F64, faces: I32) -> F64:
+    """Return the normals of vertices: the mean over their triangles, weighted by area."""
     a, b, c = np.moveaxis(points[faces], 1, 0)
     normals = np.zeros_like(points)
     for corner in range(3):
@@ -130,32 +133,32 @@ def _normals(points: F64, faces: I32) -> F64:
 
 
 @kernel_holding_gil
-def dress_skins(
+def write_skin_poses(
     numbers: F64,
-    places: I64,
-    position_column: int,
-    rotation_column: int,
+    addresses: I64,
+    position_field: int,
+    rotation_field: int,
     links: I32,
-    shares: F64,
+    transforms: F64,
     scene_lanes: I32,
     first_row: I32,
     pose: F32,
 ) -> None:
-    """Poses of pieces that several bodies pull at.
+    """Write the poses of skin pieces, weighted means over the bodies that move them.
 
-    `links` [n, 2] is a row and a body that pulls at it, in the order of the rows; `shares` [n, 13] how much it does,
-    and that times the way from the skin's space into the body's, 3 x 4.
+    `links` [n, 2]: a row and a body that moves it, in the order of the rows. `transforms` [n, 13]: the weight of the
+    body, then the weight times the transform [3, 4] from the skin's space to the body's.
     """
     for k in range(scene_lanes.size):
         first = first_row[scene_lanes[k]]
         for link in range(links.shape[0]):
-            row, body, share = first + links[link, 0], links[link, 1], shares[link]
+            row, body, transform = first + links[link, 0], links[link, 1], transforms[link]
             is_first = link == 0 or links[link - 1, 0] != links[link, 0]
-            at = places[k, position_column] + 3 * body
-            turned = places[k, rotation_column] + 9 * body
+            position = addresses[k, position_field] + 3 * body
+            rotation = addresses[k, rotation_field] + 9 * body
             for i in range(3):
                 for j in range(4):
                     sum_ = 0.0 if is_first else pose[row, i, j]
-                    for middle in range(3):
-                        sum_ += numbers[turned + 3 * i + middle] * share[1 + 4 * middle + j]
-                    pose[row, i, j] = sum_ + (share[0] * numbers[at + i] if j == 3 else 0.0)
+                    for m in range(3):
+                        sum_ += numbers[rotation + 3 * i + m] * transform[1 + 4 * m + j]
+                    pose[row, i, j] = sum_ + (transform[0] * numbers[position + i] if j == 3 else 0.0)

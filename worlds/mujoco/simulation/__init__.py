@@ -1,1 +1,1 @@
-"""Simulating many lanes of a MuJoCo model at once."""
+"""Simulation of many lanes of a MuJoCo model at once."""

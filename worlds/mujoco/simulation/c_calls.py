@@ -1,11 +1,12 @@
-"""Calls of C functions by address: plain ones, and guarded ones, which an error inside ends without ending the process.
+"""Calls of C functions by address from kernels: plain calls, and guarded calls that survive an error inside.
 
-A C library that meets an error it cannot handle calls a hook that must not return. Ours jumps back to where the guarded
-call began, as C programs do with setjmp and longjmp; whoever made the call then learns of it. Each thread has a place
-of its own to jump to, so calls on many threads do not know of each other.
+A C library that meets an error it cannot handle calls an error hook that must not return, and usually ends the process.
+The hook of this module jumps back to the start of the guarded call instead, as C programs do with setjmp and longjmp,
+and the call returns 1 and the text of the error. The jump buffer is thread-local, so guarded calls on several threads
+are independent.
 
-numba has no such jumps, so the guard is written in the compiler's own language and compiled when first asked for, in
-some milliseconds.
+numba cannot express such jumps, so the guard is written in LLVM IR. It is compiled when first used, in a few
+milliseconds, and lives as long as the process.
 """
 
 import ctypes
@@ -19,37 +20,38 @@ from numba.extending import intrinsic
 
 from worldloom.kernels.simd import Generated
 
-TEXT_BYTES = 256
-"""How much of an error's text is kept."""
+MESSAGE_BYTES = 256
+"""Bytes of an error message that are kept."""
 _JUMP_BYTES = 512
-"""More than a jmp_buf takes on any machine we know (200 on x86-64, 312 on aarch64)."""
+"""Size of the jump buffer: more than a jmp_buf takes on x86-64 (200) and aarch64 (312)."""
 _ERROR_LEVEL = 3
-_SUBJECT_AT = 8
-"""Of a MuJoCo log message: its level comes first, its text here."""
+"""mjLOG_ERROR, the level of an error in an mjLogMessage."""
+_SUBJECT_OFFSET = 8
+"""Byte offset of the text in an mjLogMessage, which begins with its level."""
 
 _WORD, _INT, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 _POINTER = _BYTE.as_pointer()
 
 
 class Guard(NamedTuple):
-    """Addresses of the two halves."""
+    """Addresses of the two functions of the guard."""
 
     call: int
-    """`call(function, first, second, text)`: run function(first, second). 0, or 1 if it ended in an error, whose text
-    is then at the address `text`."""
+    """`call(function, first, second, message)`: run `function(first, second)` and return 0, or 1 after an error, whose
+    text is then at the address `message`."""
     hook: int
-    """To be called with a log message: an error ends the guarded call, anything else is let pass."""
+    """`hook(log_message)`: end the guarded call if the message is an error, else do nothing."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def call_one(typing_context: Any, address: Any, argument: Any) -> Generated:
-    """Call the function at an address with one word; the word it returns."""
+    """Call the function at an address with one 64-bit word and return the word it returns."""
     return types.int64(types.int64, types.int64), _call_words
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def call_four(typing_context: Any, address: Any, one: Any, two: Any, three: Any, four: Any) -> Generated:
-    """Call the function at an address with four words; the word it returns."""
+    """Call the function at an address with four 64-bit words and return the word it returns."""
     return types.int64(*[types.int64] * 5), _call_words
 
 
@@ -58,47 +60,46 @@ def _call_words(context: Any, builder: Any, signature: Any, arguments: Any) -> A
 
 
 def _call_at(builder: Any, result: Any, address: Any, arguments: Any) -> Any:
-    """A call of the function at an address, which may be a plain number."""
+    """Emit a call of the function at an address, which is a value of the IR or a Python int."""
     address = ir.Constant(_WORD, address) if isinstance(address, int) else address
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+    function_type = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(builder.inttoptr(address, function_type.as_pointer()), arguments)
 
 
 @functools.cache
-def make_guard() -> Guard:
-    """Compile the guard; there is one for all."""
+def compile_guard() -> Guard:
+    """Compile the guard, once for the process."""
     module = ir.Module("guard")
-    key = ir.Constant(_INT, _thread_key())
-    _write_call(module, key)
-    _write_hook(module, key)
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        opt=0
-    )  # values that outlive the jump stay in memory
+    key = ir.Constant(_INT, _create_thread_key())
+    _emit_call(module, key)
+    _emit_hook(module, key)
+    # Without optimisation, values that are used after the jump stay in memory instead of registers.
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=0)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), machine)
     engine.finalize_object()
-    _kept.append(engine)
+    _engines.append(engine)
     return Guard(engine.get_function_address("call"), engine.get_function_address("hook"))
 
 
-_kept: list[Any] = []
-"""The machine code lives as long as what is in here."""
+_engines: list[Any] = []
+"""Owners of the compiled machine code, kept alive for the process."""
 
 
-def _write_call(module: Any, key: Any) -> None:
+def _emit_call(module: Any, key: Any) -> None:
     set_jump = ir.Function(module, ir.FunctionType(_INT, [_POINTER]), "_setjmp")
     set_jump.attributes.add("returns_twice")
     call = ir.Function(module, ir.FunctionType(_WORD, [_WORD] * 4), "call")
-    function, first, second, text = call.args
+    function, first, second, message = call.args
     begin, run, leave = (call.append_basic_block(name) for name in ("begin", "run", "leave"))
     builder = ir.IRBuilder(begin)
-    place = builder.alloca(ir.ArrayType(_BYTE, _JUMP_BYTES + 8))
-    place.align = 16
-    place = builder.bitcast(place, _POINTER)
-    text_at = builder.gep(place, [ir.Constant(_WORD, _JUMP_BYTES)])
-    builder.store(text, builder.bitcast(text_at, _WORD.as_pointer()))
-    _call_at(builder, _INT, _address("pthread_setspecific"), [key, place])
-    came_back = builder.icmp_unsigned("!=", builder.call(set_jump, [place]), ir.Constant(_INT, 0))
-    builder.cbranch(came_back, leave, run)
+    jump_buffer = builder.alloca(ir.ArrayType(_BYTE, _JUMP_BYTES + 8))  # followed by the message's address
+    jump_buffer.align = 16
+    jump_buffer = builder.bitcast(jump_buffer, _POINTER)
+    message_field = builder.gep(jump_buffer, [ir.Constant(_WORD, _JUMP_BYTES)])
+    builder.store(message, builder.bitcast(message_field, _WORD.as_pointer()))
+    _call_at(builder, _INT, _libc_address("pthread_setspecific"), [key, jump_buffer])
+    has_jumped = builder.icmp_unsigned("!=", builder.call(set_jump, [jump_buffer]), ir.Constant(_INT, 0))
+    builder.cbranch(has_jumped, leave, run)
     builder.position_at_end(run)
     _call_at(builder, ir.VoidType(), function, [first, second])
     builder.ret(ir.Constant(_WORD, 0))
@@ -106,36 +107,36 @@ def _write_call(module: Any, key: Any) -> None:
     builder.ret(ir.Constant(_WORD, 1))
 
 
-def _write_hook(module: Any, key: Any) -> None:
+def _emit_hook(module: Any, key: Any) -> None:
     hook = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER]), "hook")
-    (message,) = hook.args
+    (log_message,) = hook.args
     begin, jump, leave = (hook.append_basic_block(name) for name in ("begin", "jump", "leave"))
     builder = ir.IRBuilder(begin)
-    level = builder.load(builder.bitcast(message, _INT.as_pointer()), typ=_INT)
+    level = builder.load(builder.bitcast(log_message, _INT.as_pointer()), typ=_INT)
     builder.cbranch(builder.icmp_signed("==", level, ir.Constant(_INT, _ERROR_LEVEL)), jump, leave)
     builder.position_at_end(jump)
-    place = _call_at(builder, _POINTER, _address("pthread_getspecific"), [key])
-    text_at = builder.bitcast(builder.gep(place, [ir.Constant(_WORD, _JUMP_BYTES)]), _WORD.as_pointer())
-    subject = builder.gep(message, [ir.Constant(_WORD, _SUBJECT_AT)])
-    copied = [builder.load(text_at, typ=_WORD), subject, ir.Constant(_WORD, TEXT_BYTES)]
-    _call_at(builder, _POINTER, _address("memcpy"), copied)
-    _call_at(builder, ir.VoidType(), _address("longjmp"), [place, ir.Constant(_INT, 1)])
+    jump_buffer = _call_at(builder, _POINTER, _libc_address("pthread_getspecific"), [key])
+    message_field = builder.bitcast(builder.gep(jump_buffer, [ir.Constant(_WORD, _JUMP_BYTES)]), _WORD.as_pointer())
+    subject = builder.gep(log_message, [ir.Constant(_WORD, _SUBJECT_OFFSET)])
+    copied = [builder.load(message_field, typ=_WORD), subject, ir.Constant(_WORD, MESSAGE_BYTES)]
+    _call_at(builder, _POINTER, _libc_address("memcpy"), copied)
+    _call_at(builder, ir.VoidType(), _libc_address("longjmp"), [jump_buffer, ir.Constant(_INT, 1)])
     builder.unreachable()
     builder.position_at_end(leave)
     builder.ret_void()
 
 
-def _address(name: str) -> int:
-    """Where a function of the C library is."""
-    found = ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
-    assert found is not None
-    return found
+def _libc_address(name: str) -> int:
+    """Return the address of a function of the C library."""
+    address = ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
-def _thread_key() -> int:
-    """A new key under which each thread keeps a pointer of its own."""
+def _create_thread_key() -> int:
+    """Create a key of thread-local memory, which holds each thread's jump buffer."""
     key = ctypes.c_uint()
-    failed = ctypes.CDLL(None).pthread_key_create(ctypes.byref(key), None)
-    if failed:
-        raise OSError(failed, "no key for a thread's own memory can be had")
+    error_number = ctypes.CDLL(None).pthread_key_create(ctypes.byref(key), None)
+    if error_number:
+        raise OSError(error_number, "pthread_key_create failed: no key for thread-local memory is left")
     return key.value

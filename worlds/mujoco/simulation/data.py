@@ -1,15 +1,12 @@
-"""Where the numbers of a simulation lie in memory: how kernels read and write what MuJoCo computes, without copies.
+"""Memory of simulations: addresses of MjData arrays, arrays of many lanes at once, and model arrays kept by lane.
 
-An MjData keeps its arrays where they are for as long as it lives. So a lane's places are found once, and kernels go
-through `worldloom.render.arena.PROCESS_FLOAT64`, all memory as float64.
+Kernels read and write MuJoCo's arrays in place. An MjData never moves its arrays, so their addresses are looked up once
+and stay valid for as long as the MjData lives. Addresses of float64 arrays are indices into
+`worldloom.render.arena.PROCESS_FLOAT64`, a view of the whole process memory as float64.
 
-The numbers of many simulations at once, as arrays with a row for each lane.
-
-What differs between the models of lanes: a few arrays, kept for each lane as bytes, put into a model when needed.
-
-Some tasks change their model when an episode begins: where a target is, how large, how steep the ground. A model is
-mostly textures and meshes, megabytes that are the same for all. So lanes keep what changes, and whoever simulates has a
-model to put it into.
+Some tasks change their model when an episode begins: the position or size of a target, the slope of the ground. Most of
+a model is textures and meshes, megabytes that are the same in all lanes. So lanes share one model, each lane keeps the
+bytes of the arrays that differ, and these are written into the model before the lane is stepped or drawn.
 """
 
 from collections.abc import Iterable
@@ -29,22 +26,22 @@ FIELDS = (
     *("geom_xpos", "geom_xmat", "site_xpos", "site_xmat"),
     *("cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "wrap_xpos"),
 )
-"""Arrays of float64 in an MjData, in the order of the columns of a table of places."""
+"""Names of float64 arrays of an MjData, in the order of the columns of an address table [lanes, fields]."""
 QPOS, QVEL, ACT, CTRL, QACC_WARMSTART, SENSORDATA = range(6)
 XPOS, XQUAT, XMAT, XIPOS, SUBTREE_COM = range(6, 11)
 GEOM_XPOS, GEOM_XMAT, SITE_XPOS, SITE_XMAT = range(11, 15)
 CAM_XPOS, CAM_XMAT, LIGHT_XPOS, LIGHT_XDIR, WRAP_XPOS = range(15, 20)
 
 
-def places_of(data: mujoco.MjData) -> I64:
-    """The places [len(FIELDS)] of a simulation's arrays. It must live for as long as they are used."""
+def field_addresses(data: mujoco.MjData) -> I64:
+    """Return the addresses [len(FIELDS)] of an MjData's arrays, valid while it lives."""
     return np.array([float64_index_of(getattr(data, name)) for name in FIELDS], np.int64)
 
 
-class Numbers:
-    """The numbers of some lanes, as arrays with a row for each: `qpos` [n, nq], `xpos` [n, nbody, 3], and so on.
+class LaneArrays:
+    """Arrays of several lanes, named as in an MjData: `qpos` [n, nq], `xpos` [n, nbody, 3], and so on.
 
-    They are named as in an MjData, and copies, made when asked for.
+    Each attribute is a copy, made when it is read. `model` is the MjModel of the lanes.
     """
 
     def __init__(self, model: mujoco.MjModel, state: State, lanes: I64) -> None:
@@ -57,50 +54,50 @@ class Numbers:
 
     def __getattr__(self, name: str) -> F64:
         if name not in FIELDS:
-            raise AttributeError(f"no numbers {name!r}: expected some of {', '.join(FIELDS)}")
+            raise AttributeError(f"unknown array {name!r}: expected one of {', '.join(FIELDS)}")
         shape = getattr(self._template, name).shape
         out = np.empty((len(self._lanes), int(np.prod(shape))))
-        gather(self._lanes, self._state.places, FIELDS.index(name), np.arange(out.shape[1]), PROCESS_FLOAT64, out)
+        gather(self._lanes, self._state.addresses, FIELDS.index(name), np.arange(out.shape[1]), PROCESS_FLOAT64, out)
         return out.reshape(len(self._lanes), *shape)
 
     def sensor(self, name: str) -> F64:
-        """What a sensor reads, [n, its numbers]."""
+        """Return the readings of a sensor, [n, dimension of the sensor]."""
         sensor = self.model.sensor(name)
         return self.sensordata[:, sensor.adr[0] : sensor.adr[0] + sensor.dim[0]]
 
 
-class Changes:
-    """Some arrays of models that all have the same sizes."""
+class ModelOverrides:
+    """The arrays of a model that each lane has its own values of, and their layout in a lane's bytes."""
 
     def __init__(self, names: Iterable[str], model: mujoco.MjModel) -> None:
         self._names = tuple(sorted(names))
-        self.lengths: I64 = np.array([getattr(model, name).nbytes for name in self._names], np.int64)
-        self.size_bytes = int(self.lengths.sum())
+        self.lengths_bytes: I64 = np.array([getattr(model, name).nbytes for name in self._names], np.int64)
+        self.size_bytes = int(self.lengths_bytes.sum())
 
     def read(self, model: mujoco.MjModel) -> U8:
-        """What a model has of them."""
+        """Return the bytes of these arrays in a model."""
         parts = [np.ascontiguousarray(getattr(model, name)).view(np.uint8).ravel() for name in self._names]
         return np.concatenate([np.zeros(0, np.uint8), *parts])
 
-    def write(self, row: U8, model: mujoco.MjModel) -> None:
-        """Make a model have these."""
+    def write(self, overrides: U8, model: mujoco.MjModel) -> None:
+        """Write a lane's bytes into a model."""
         first = 0
-        for name, length in zip(self._names, self.lengths.tolist(), strict=True):
+        for name, length in zip(self._names, self.lengths_bytes.tolist(), strict=True):
             array = getattr(model, name)
-            array[...] = row[first : first + length].view(array.dtype).reshape(array.shape)
+            array[...] = overrides[first : first + length].view(array.dtype).reshape(array.shape)
             first += length
 
-    def places(self, model: mujoco.MjModel) -> I64:
-        """Where in all memory a model has them. It must live for as long as that is used."""
+    def addresses(self, model: mujoco.MjModel) -> I64:
+        """Return the byte addresses of these arrays in a model, valid while it lives."""
         return np.array([address_of(getattr(model, name)) for name in self._names], np.int64)
 
 
-def arrays_of(model: mujoco.MjModel) -> dict[str, np.ndarray]:
-    """Copies of all arrays of a model, by name."""
+def copy_model_arrays(model: mujoco.MjModel) -> dict[str, np.ndarray]:
+    """Return copies of all arrays of a model, by name."""
     found: dict[str, Any] = {name: getattr(model, name) for name in dir(model) if not name.startswith("_")}
     return {name: value.copy() for name, value in found.items() if isinstance(value, np.ndarray) and value.size}
 
 
-def changed(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> set[str]:
-    """The names of arrays that are not the same in both."""
-    return {name for name, value in one.items() if not np.array_equal(value, two[name])}
+def differing_arrays(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> set[str]:
+    """Return the names of the arrays whose values differ."""
+    return {name for name, value in one.items() if not np.array_equal(value, other[name])}

@@ -1,4 +1,4 @@
-"""What the families of MuJoCo worlds share: lanes that have a simulation each, and how these are seen."""
+"""Base class of the families of MuJoCo worlds: one simulation per lane, and how it is drawn."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -10,119 +10,130 @@ from worldloom.kernels.tables import F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Bound, CameraPlacement, Family, Spec, State
-from worldloom.worlds.mujoco.models.scene import Looks
+from worldloom.worlds.mujoco.models.scene import ModelScene
 from worldloom.worlds.mujoco.simulation import physics
-from worldloom.worlds.mujoco.simulation.data import Changes
-from worldloom.worlds.mujoco.simulation.kernels import FAILED
-from worldloom.worlds.mujoco.simulation.physics import Alarms, Stepper
+from worldloom.worlds.mujoco.simulation.data import ModelOverrides
+from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR
+from worldloom.worlds.mujoco.simulation.physics import LaneStepper, StepFaults
 
 log = logging.getLogger("worldloom.worlds")
 
+_MAX_LOGGED = 32
+"""Most reasons, and most models, that the log mentions; further ones are not logged."""
+_logged_models: set[str] = set()
+"""Models whose elements that are not drawn have been logged."""
 
-class Simulated(Family):
-    """A family whose lanes are simulations of one model, or of copies of it that differ in numbers only."""
+
+class SimulatedFamily(Family):
+    """A family whose lanes are simulations of one model, or of copies of it that differ in values of some arrays."""
 
     labels: tuple[str, ...] = ("sky",)
     reward_dtype = "float64"
 
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
         super().__init__(settings, assets)
-        self._told: set[str] = set()
+        self._logged_reasons: set[str] = set()
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """A lane's simulation, and its own part of the model; whether it was given up in this episode; and whether its
-        scene's rows say all that does not move."""
-        own = ("uint8", (self._changes.size_bytes,))
-        return {**physics.STATE, "own": own, "unstable": ("bool", ()), "furnished": ("bool", ())}
+        """Return the state of a lane: its simulation and its model bytes, and two flags.
+
+        `unstable`: the simulation was aborted in this episode. `is_static_written`: the lane's instance rows in the
+        scene hold everything that does not move.
+        """
+        return {
+            **physics.STATE,
+            "overrides": ("uint8", (self._overrides.size_bytes,)),
+            "unstable": ("bool", ()),
+            "is_static_written": ("bool", ()),
+        }
 
     def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
-        """Where a camera of the model is now."""
-        self._make_sure(state, lanes)
-        return self._looks.look(state.places[lanes], camera)
+        """Return the current pose and projection of one of the model's cameras."""
+        self._ensure_data(state, lanes)
+        return self._scene.place_camera(state.addresses[lanes], camera)
 
     def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
-        """What does not move where that is new, then what moves."""
-        self._make_sure(state, lanes)
-        bare = ~state.furnished[lanes]
-        if bare.any():
-            self._furnish(state, lanes[bare], scene, scene_lanes[bare])
-            state.furnished[lanes] = True
-        self._looks.dress(state.places[lanes], scene, scene_lanes)
+        """Write what does not move into rows that lack it, then the poses of what moves."""
+        self._ensure_data(state, lanes)
+        is_new = ~state.is_static_written[lanes]
+        if is_new.any():
+            self._write_static(state, lanes[is_new], scene, scene_lanes[is_new])
+            state.is_static_written[lanes] = True
+        self._scene.write_poses(state.addresses[lanes], scene, scene_lanes)
 
-    def _take_model(
-        self, model: mujoco.MjModel, changes: Changes, grave: int, what: str, restless: Collection[str] = ()
+    def _set_model(
+        self,
+        model: mujoco.MjModel,
+        overrides: ModelOverrides,
+        fatal: int,
+        model_name: str,
+        task_placed: Collection[str] = (),
     ) -> None:
-        """Take in a model, what of it is a lane's own, and the alarms that end an episode; `what` is its name.
+        """Import the model of all lanes; `fatal` are the fault bits that abort a step.
 
-        `restless` are labels of what does not move in an episode and is elsewhere in the next.
+        `task_placed`: labels of geoms and sites that do not move in an episode, but have another position in the next.
         """
-        self._model, self._changes, self._what = model, changes, what
-        self._first = changes.read(model)
-        self._stepper = Stepper(model, changes, grave)
-        self._looks = Looks(model, self.assets, restless)
-        self.rows_per_lane = self._looks.rows_per_lane
-        self.static_rows = self._looks.static_rows
-        self.labels = self._looks.labels
-        self.cameras = self._looks.cameras
-        if self._looks.not_drawn and what not in _told_of and len(_told_of) < _MOST_TOLD:
-            _told_of.add(what)
-            log.info("%s has what is not drawn: %s", what, ", ".join(self._looks.not_drawn))
+        self._model, self._overrides, self._model_name = model, overrides, model_name
+        self._default_overrides = overrides.read(model)
+        self._stepper = LaneStepper(model, overrides, fatal)
+        self._scene = ModelScene(model, self.assets, task_placed)
+        self.rows_per_lane = self._scene.rows_per_lane
+        self.static_rows = self._scene.static_rows
+        self.labels = self._scene.labels
+        self.cameras = self._scene.cameras
+        if self._scene.not_drawn and model_name not in _logged_models and len(_logged_models) < _MAX_LOGGED:
+            _logged_models.add(model_name)
+            log.info("model %s: not drawn: %s", model_name, ", ".join(self._scene.not_drawn))
 
-    def _furnish(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
-        if not self._changes.size_bytes:
-            self._looks.furnish(scene, scene_lanes)
+    def _write_static(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+        if not self._overrides.size_bytes:
+            self._scene.write_static(scene, scene_lanes)
             return
         for lane, scene_lane in zip(lanes.tolist(), scene_lanes.tolist(), strict=True):
-            self._changes.write(state.own[lane], self._model)
-            self._looks.furnish(scene, np.array([scene_lane], np.int32), self._model)
+            self._overrides.write(state.overrides[lane], self._model)
+            self._scene.write_static(scene, np.array([scene_lane], np.int32), self._model)
 
-    def _make_sure(self, state: State, lanes: I64) -> None:
-        """Lanes that have not begun yet can be seen, too: as the model stands when nothing has happened."""
-        for lane in lanes[state.data[lanes] == 0]:
+    def _ensure_data(self, state: State, lanes: I64) -> None:
+        """Give lanes without a first episode an MjData in the default pose, so that they can be drawn and observed."""
+        for lane in lanes[state.data_address[lanes] == 0]:
             data = mujoco.MjData(self._model)
-            self._rest(data)
-            physics.take(state, lane, data)
-            state.own[lane] = self._first
+            self._reset_to_default(data)
+            physics.attach_data(state, lane, data)
+            state.overrides[lane] = self._default_overrides
 
-    def _rest(self, data: mujoco.MjData) -> None:
-        """A simulation as it stands when nothing has happened, and where everything is then."""
+    def _reset_to_default(self, data: mujoco.MjData) -> None:
+        """Reset a simulation to the default pose and compute all positions."""
         mujoco.mj_resetData(self._model, data)
         mujoco.mj_kinematics(self._model, data)
         mujoco.mj_camlight(self._model, data)
 
-    def _give_up(self, state: State, lanes: I64, alarms: Alarms, gone: np.ndarray) -> None:
-        """Episodes of some lanes end: their simulations are made fit to be looked at, and the log says why."""
-        state.unstable[lanes[gone]] = True
-        for k in np.flatnonzero(gone).tolist():
-            if alarms.bits[k] & FAILED:
-                self._rest(state.simulation[lanes[k]])
-            self._say(alarms.words(k))
+    def _abort_lanes(self, state: State, lanes: I64, faults: StepFaults, is_aborted: np.ndarray) -> None:
+        """Mark lanes as unstable, make their simulations fit to be drawn, and log the reasons."""
+        state.unstable[lanes[is_aborted]] = True
+        for k in np.flatnonzero(is_aborted).tolist():
+            if faults.bits[k] & MUJOCO_ERROR:
+                self._reset_to_default(state.simulation[lanes[k]])
+            self._log_once(faults.describe(k))
 
-    def _say(self, why: str, what: str = "was given up, which ends its episode") -> None:
-        """Tell the log what happened to a simulation; once for each reason."""
-        if why not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(why)
-            log.warning("a simulation of %s %s: %s", self._what, what, why)
-
-
-_MOST_TOLD = 32
-"""Reasons, and models, that the log says something of; whatever comes then is left out."""
-_told_of: set[str] = set()
-"""Models of which it was said what is not drawn."""
+    def _log_once(self, reason: str, consequence: str = "was aborted, which ends its episode") -> None:
+        """Log what happened to a simulation, once for each reason."""
+        if reason not in self._logged_reasons and len(self._logged_reasons) < _MAX_LOGGED:
+            self._logged_reasons.add(reason)
+            log.warning("a simulation of %s %s: %s", self._model_name, consequence, reason)
 
 
 def control_spec(model: mujoco.MjModel) -> Spec:
-    """The action of a model: a number for each actuator, in its range if it has one."""
+    """Return the action of a model: a number for each actuator, in the actuator's range if it has one."""
     names = [mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_ACTUATOR, k) or f"#{k}" for k in range(model.nu)]
-    limited = model.actuator_ctrllimited.astype(bool)
-    low = np.where(limited, model.actuator_ctrlrange[:, 0], -np.inf)
-    high = np.where(limited, model.actuator_ctrlrange[:, 1], np.inf)
+    is_limited = model.actuator_ctrllimited.astype(bool)
+    low = np.where(is_limited, model.actuator_ctrlrange[:, 0], -np.inf)
+    high = np.where(is_limited, model.actuator_ctrlrange[:, 1], np.inf)
     text = f"A number for each actuator: {', '.join(names)}." if names else "There are no actuators."
     return Spec("control", "float64", (model.nu,), text, _bound(low), _bound(high))
 
 
 def _bound(values: F64) -> Bound:
-    """A bound as specs have it: one for all elements where they agree, none where none limits."""
+    """Return a bound as Spec has it: one number if all elements agree, None if no element is limited."""
     if not len(values) or np.isinf(values).all():
         return None
     return float(values[0]) if (values == values[0]).all() else tuple(values.tolist())

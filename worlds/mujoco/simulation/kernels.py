@@ -1,7 +1,8 @@
-"""Steps of many MuJoCo simulations, by the addresses of their models and data, without the GIL.
+"""Kernels that step many MuJoCo simulations without the GIL, and read numbers out of them.
 
-MuJoCo's functions are called through their addresses. What goes wrong in one simulation is noted and ends its own step
-only: an error that would end the process, or a warning, which MuJoCo counts in the simulation itself.
+MuJoCo's functions are called by their addresses, with the addresses of a model and of an MjData. A fault in one
+simulation aborts the step of its own lane only: an error, which would otherwise end the process, or a warning, which
+MuJoCo counts in the MjData.
 """
 
 import numpy as np
@@ -9,12 +10,12 @@ import numpy as np
 from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.intrinsics import fetch_add
 from worldloom.kernels.tables import F64, I32, I64, U8
-from worldloom.worlds.mujoco.simulation.c_calls import TEXT_BYTES, call_four, call_one
+from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES, call_four, call_one
 
-WARNINGS = 7
-"""Kinds of warnings that a simulation counts."""
-FAILED = 1 << WARNINGS
-"""In an alarm: the step ended in an error. The bits below it are the warnings that were new."""
+WARNING_KINDS = 7
+"""Kinds of warnings that an MjData counts (mjNWARNING)."""
+MUJOCO_ERROR = 1 << WARNING_KINDS
+"""Fault bit of a step that ended in an error of MuJoCo. The bits below it are the kinds of new warnings."""
 
 
 @kernel
@@ -22,92 +23,96 @@ def step_lanes(
     lanes: I64,
     models: I64,
     data: I64,
-    places: I64,
+    addresses: I64,
     ctrl: int,
-    counts_at: I64,
-    own: U8,
-    own_lengths: I64,
-    own_at: I64,
+    warning_addresses: I64,
+    overrides: U8,
+    override_lengths: I64,
+    override_addresses: I64,
     controls: F64,
     calls: I64,
-    tools: I64,
-    grave: int,
+    guard: I64,
+    fatal: int,
     part: int,
     taken: I64,
-    texts: int,
+    messages: int,
     memory: U8,
     numbers: F64,
-    counts: I32,
-    alarms: I64,
+    integers: I32,
+    faults: I64,
 ) -> None:
-    """Set each lane's controls [n, nu] and make the calls one after the other, until one gives a grave alarm.
+    """Set the controls [n, nu] of each lane and make its calls in order, until one raises a fatal fault.
 
-    `models` [2]: the addresses of this thread's model and of a copy that computes no sensors. Before a lane's turn its
-    bytes `own` [lanes, b], which are pieces of `own_lengths`, go to the places `own_at` [2, pieces] in memory, where
-    the models have what differs from lane to lane. `data`: addresses, `places` [lanes, fields]: of arrays in `numbers`,
-    where `ctrl` is the field of controls, and `counts_at`: places in `counts`, all of them by lane. `calls` [m, 2]: the
-    addresses of functions of model and data, and which of the models each gets. `tools`: those of the guard's call and
-    hook, and of the function that sets a thread's hook. `grave`: the alarms after which a lane's calls end. `texts`:
-    the address of room for an error's text for each of `lanes`. Several threads may be at it with the same `taken`:
-    each takes the next part.
+    By lane: `data`, addresses of MjData; `addresses` [lanes, fields] of their arrays, as indices into `numbers`;
+    `warning_addresses` of their warning counts, as indices into `integers`; `overrides` [lanes, b], model bytes.
+    `ctrl`: the field of the controls. `models` [2]: addresses of this thread's model and of its copy without sensors.
+    Before a lane's calls its overrides, pieces of `override_lengths` bytes, are copied to `override_addresses`
+    [2, pieces] in `memory`, inside these models. `calls` [m, 2]: the address of a function of model and data, and the
+    index of the model it gets. `guard` [3]: addresses of the guard's call, of its hook, and of the function that sets
+    this thread's hook. `fatal`: fault bits that abort a lane's step. `messages`: address of MESSAGE_BYTES for each of
+    `lanes`. Several threads may run this with the same `taken`: each takes `part` lanes at a time.
     """
-    before = call_one(tools[2], tools[1])
+    previous_hook = call_one(guard[2], guard[1])
     first = fetch_add(taken, part)
     while first < lanes.size:
         for k in range(first, min(first + part, lanes.size)):
             lane = lanes[k]
             for actuator in range(controls.shape[1]):
-                numbers[places[lane, ctrl] + actuator] = controls[k, actuator]
-            for which in range(models.size):
-                _fit(own[lane], own_lengths, own_at[which], memory)
-            text = texts + TEXT_BYTES * k
-            alarms[k] = _run(models, data[lane], calls, tools[0], text, grave, counts, counts_at[lane])
+                numbers[addresses[lane, ctrl] + actuator] = controls[k, actuator]
+            for model in range(models.size):
+                _write_overrides(overrides[lane], override_lengths, override_addresses[model], memory)
+            message = messages + MESSAGE_BYTES * k
+            faults[k] = _make_calls(
+                models, data[lane], calls, guard[0], message, fatal, integers, warning_addresses[lane]
+            )
         first = fetch_add(taken, part)
-    call_one(tools[2], before)
+    call_one(guard[2], previous_hook)
 
 
 @inlined
-def _fit(own: U8, lengths: I64, places: I64, memory: U8) -> None:
-    """Put a lane's own part of the model where it belongs."""
+def _write_overrides(overrides: U8, lengths: I64, addresses: I64, memory: U8) -> None:
+    """Copy a lane's model bytes into a model."""
     first = 0
     for piece in range(lengths.size):
         for byte in range(lengths[piece]):
-            memory[places[piece] + byte] = own[first + byte]
+            memory[addresses[piece] + byte] = overrides[first + byte]
         first += lengths[piece]
 
 
 @inlined
-def _run(models: I64, data: int, calls: I64, guard: int, text: int, grave: int, counts: I32, counts_at: int) -> int:
-    """Make the calls; what alarms they gave, else 0."""
-    alarm = 0
-    known = _digest(counts, counts_at)
-    for step in range(len(calls)):
-        if call_four(guard, calls[step, 0], models[calls[step, 1]], data, text) != 0:
-            return alarm | FAILED
-        seen = _digest(counts, counts_at)
-        if seen != known:
-            known = seen
-            for kind in range(WARNINGS):
-                if counts[counts_at + 2 * kind] != 0:
-                    alarm |= 1 << kind
-            if alarm & grave:
-                return alarm
-    return alarm
+def _make_calls(
+    models: I64, data: int, calls: I64, guarded_call: int, message: int, fatal: int, integers: I32, warnings: int
+) -> int:
+    """Make the calls of one lane and return its fault bits, 0 if there were none."""
+    fault = 0
+    known = _hash_warnings(integers, warnings)
+    for call in range(len(calls)):
+        if call_four(guarded_call, calls[call, 0], models[calls[call, 1]], data, message) != 0:
+            return fault | MUJOCO_ERROR
+        current = _hash_warnings(integers, warnings)
+        if current != known:
+            known = current
+            for kind in range(WARNING_KINDS):
+                if integers[warnings + 2 * kind] != 0:
+                    fault |= 1 << kind
+            if fault & fatal:
+                return fault
+    return fault
 
 
 @inlined
-def _digest(counts: I32, counts_at: int) -> int:
-    """A number that is another when any count is."""
+def _hash_warnings(integers: I32, warnings: int) -> int:
+    """Return a number that changes when any warning count does."""
     digest = np.int64(0)
-    for kind in range(WARNINGS):
-        digest = 1009 * digest + counts[counts_at + 2 * kind]
+    for kind in range(WARNING_KINDS):
+        digest = 1009 * digest + integers[warnings + 2 * kind]
     return digest
 
 
 @kernel
-def gather(lanes: I64, places: I64, field: int, picks: I64, numbers: F64, out: F64) -> None:
-    """Numbers of simulations into `out` [n, m]: of the array at places[lane, field], the elements `picks` [m]."""
+def gather(lanes: I64, addresses: I64, field: int, elements: I64, numbers: F64, out: F64) -> None:
+    """Copy some elements [m] of one array of each lane, which begins at addresses[lane, field], to `out` [n, m]."""
     for k in range(lanes.size):
-        at = places[lanes[k], field]
-        for column in range(picks.size):
-            out[k, column] = numbers[at + picks[column]]
+        start = addresses[lanes[k], field]
+        for column in range(elements.size):
+            out[k, column] = numbers[start + elements[column]]

@@ -1,8 +1,8 @@
-"""Simulations of many lanes: an MjData for each, stepped side by side by a kernel without the GIL.
+"""Stepping of many lanes: one MjData for each, stepped in parallel by a kernel without the GIL.
 
-What a lane's simulation is (addresses, places, and the objects that own the memory) is kept in the lane's row of a
-State, so it comes and goes with the lane. Steps of many lanes are shared among threads, one a core; which thread steps
-a lane changes nothing in it. An error or a warning inside MuJoCo is an alarm of that lane, and of no other.
+A lane's MjData and the addresses in it are kept in the lane's row of a State, so they are created and freed with the
+lane. The lanes of a step are divided among threads, one per core; a lane's result does not depend on the thread. An
+error or a warning inside MuJoCo is a fault of its lane and affects no other.
 """
 
 import copy
@@ -20,143 +20,151 @@ import numpy as np
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32, PROCESS_MEMORY, address_of
 from worldloom.worlds.family import State
-from worldloom.worlds.mujoco.simulation.c_calls import TEXT_BYTES, make_guard
-from worldloom.worlds.mujoco.simulation.data import CTRL, FIELDS, Changes, places_of
-from worldloom.worlds.mujoco.simulation.kernels import FAILED, WARNINGS, step_lanes
+from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES, compile_guard
+from worldloom.worlds.mujoco.simulation.data import CTRL, FIELDS, ModelOverrides, field_addresses
+from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR, WARNING_KINDS, step_lanes
 
 STATE: dict[str, tuple[str, tuple[int, ...]]] = {
     "simulation": ("object", ()),
-    "data": ("int64", ()),
-    "places": ("int64", (len(FIELDS),)),
-    "counts_at": ("int64", ()),
+    "data_address": ("int64", ()),
+    "addresses": ("int64", (len(FIELDS),)),
+    "warning_address": ("int64", ()),
 }
-"""What a lane's state holds of its simulation: the MjData, its address, and places in it. With it goes `own`, bytes of
-the model that are the lane's own."""
+"""State fields of a lane's simulation: its MjData, the address of that, and addresses in it. A family adds
+`overrides`, the bytes of the model that are the lane's own."""
 
-BAD = sum(1 << kind for kind in (3, 4, 5))
-"""Alarms of numbers that are none, or far too large: MuJoCo begins such a simulation anew by itself."""
-ANY = 2 * FAILED - 1
-_WORDS = (
+DIVERGED = sum(1 << kind for kind in (3, 4, 5))
+"""Fault bits of positions, velocities or accelerations that are not finite or too large. MuJoCo resets such a
+simulation by itself."""
+ANY_FAULT = 2 * MUJOCO_ERROR - 1
+_WARNING_TEXTS = (
     *("near singular inertia", "too many contacts", "too many constraints"),
     *("bad positions", "bad velocities", "bad accelerations", "bad controls"),
 )
-_WORTH_A_THREAD_S = 1e-4
-"""Work for which another thread is woken: that alone takes some 50 µs."""
-_PARTS_PER_WORKER = 8
-_SEEING, _BLIND = 0, 1
-"""Which model a call gets: with sensors, or without."""
+_MIN_THREAD_WORK_S = 1e-4
+"""Work that another thread is woken for: waking it takes about 50 µs."""
+_PARTS_PER_THREAD = 8
+_WITH_SENSORS, _WITHOUT_SENSORS = 0, 1
+"""Index of the model that a call gets."""
 
 
-def take(state: State, lane: int, data: mujoco.MjData) -> None:
-    """Give a lane its simulation."""
-    counts = data.warning.number
-    assert counts.size == WARNINGS
-    assert counts.strides == (8,)
-    assert counts.dtype == np.int32
+def attach_data(state: State, lane: int, data: mujoco.MjData) -> None:
+    """Give a lane its MjData and note the addresses in it."""
+    warning_counts = data.warning.number
+    assert warning_counts.size == WARNING_KINDS
+    assert warning_counts.strides == (8,)
+    assert warning_counts.dtype == np.int32
     state.simulation[lane] = data
-    state.data[lane] = data._address
-    state.places[lane] = places_of(data)
-    state.counts_at[lane] = address_of(counts) // 4
+    state.data_address[lane] = data._address
+    state.addresses[lane] = field_addresses(data)
+    state.warning_address[lane] = address_of(warning_counts) // 4
 
 
-def calls_of_step(model: mujoco.MjModel, steps: int) -> I64:
-    """The calls of a step that leave positions, sensors and all that depends on them up to date.
+def step_calls(model: mujoco.MjModel, steps: int) -> I64:
+    """Return the calls of a step that leaves positions, sensors and all that depends on them up to date.
 
-    They begin in the middle of a step of MuJoCo's, whose first half the last call of the step before has done; but for
-    the integrator that has no halves. Sensors are computed in the last two, which is all that anybody sees of them.
+    The calls begin with the second half of a MuJoCo step, whose first half was the last call of the step before. The
+    RK4 integrator has no halves and does whole steps. Only the last two calls compute sensors: nothing reads the
+    sensors in between.
     """
     if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
         names = ["mj_step"] * steps
     else:
         names = ["mj_step2", *["mj_step"] * (steps - 1)]
-    calls = [(_address(name), _BLIND) for name in (*names, "mj_step1")]
-    calls[-2:] = [(address, _SEEING) for address, _ in calls[-2:]]
+    calls = [(_function_address(name), _WITHOUT_SENSORS) for name in (*names, "mj_step1")]
+    calls[-2:] = [(address, _WITH_SENSORS) for address, _ in calls[-2:]]
     return np.array(calls, np.int64)
 
 
-def calls_of_start() -> I64:
-    """The call that brings everything up to date after positions were set."""
-    return np.array([(_address("mj_forward"), _SEEING)], np.int64)
+def forward_calls() -> I64:
+    """Return the call that brings everything up to date after positions were set."""
+    return np.array([(_function_address("mj_forward"), _WITH_SENSORS)], np.int64)
 
 
-class Stepper:
-    """Steps lanes of one model, on as many threads as are worth it."""
+class LaneStepper:
+    """Steps of the lanes of one model, on as many threads as the work is worth."""
 
-    def __init__(self, model: mujoco.MjModel, changes: Changes, grave: int) -> None:
-        self.grave = grave
-        """The alarms after which a lane's step is given up."""
-        self._changes = changes
-        blind = _without_sensors(model)
-        pairs = [(model, blind)]
-        for _ in range(_threads() - 1):
-            pairs.append((copy.copy(model), copy.copy(blind)) if changes.size_bytes else (model, blind))
+    def __init__(self, model: mujoco.MjModel, overrides: ModelOverrides, fatal: int) -> None:
+        self.fatal = fatal
+        """Fault bits that abort a lane's step."""
+        self._overrides = overrides
+        without_sensors = _without_sensors(model)
+        pairs = [(model, without_sensors)]
+        for _ in range(_thread_count() - 1):
+            # Overrides are written into the models, so each thread then needs its own.
+            pairs.append(
+                (copy.copy(model), copy.copy(without_sensors)) if overrides.size_bytes else (model, without_sensors)
+            )
         self._models = pairs
-        self._addresses = [np.array([one._address for one in pair], np.int64) for pair in pairs]
-        self._own_at = [np.stack([changes.places(one) for one in pair]) for pair in pairs]
-        self.lane_s = 1e-5
-        """What one lane takes, as last measured."""
+        self._model_addresses = [np.array([one._address for one in pair], np.int64) for pair in pairs]
+        self._override_addresses = [np.stack([overrides.addresses(one) for one in pair]) for pair in pairs]
+        self.seconds_per_lane = 1e-5
+        """Time that one lane takes, as last measured."""
 
-    def run(self, state: State, lanes: I64, controls: F64, calls: I64) -> "Alarms":
+    def run(self, state: State, lanes: I64, controls: F64, calls: I64) -> "StepFaults":
         """Set the controls [n, nu] and make the calls of each lane."""
-        alarms = np.zeros(len(lanes), np.int64)
-        texts = np.zeros((len(lanes), TEXT_BYTES), np.uint8)
-        workers = max(1, min(len(self._models), len(lanes), int(self.lane_s * len(lanes) / _WORTH_A_THREAD_S)))
-        part = -(-len(lanes) // (workers * _PARTS_PER_WORKER)) if workers > 1 else len(lanes)
+        faults = np.zeros(len(lanes), np.int64)
+        messages = np.zeros((len(lanes), MESSAGE_BYTES), np.uint8)
+        worth = int(self.seconds_per_lane * len(lanes) / _MIN_THREAD_WORK_S)
+        threads = max(1, min(len(self._models), len(lanes), worth))
+        part = -(-len(lanes) // (threads * _PARTS_PER_THREAD)) if threads > 1 else len(lanes)
         taken = np.zeros(1, np.int64)
 
-        def step(worker: int) -> None:
+        def step(thread: int) -> None:
             step_lanes(
                 lanes,
-                self._addresses[worker],
-                state.data,
-                state.places,
+                self._model_addresses[thread],
+                state.data_address,
+                state.addresses,
                 CTRL,
-                state.counts_at,
-                state.own,
-                self._changes.lengths,
-                self._own_at[worker],
+                state.warning_address,
+                state.overrides,
+                self._overrides.lengths_bytes,
+                self._override_addresses[thread],
                 controls,
                 calls,
-                _tools(),
-                self.grave | FAILED,
+                _guard_addresses(),
+                self.fatal | MUJOCO_ERROR,
                 part,
                 taken,
-                texts.ctypes.data,
+                messages.ctypes.data,
                 PROCESS_MEMORY,
                 PROCESS_FLOAT64,
                 PROCESS_INT32,
-                alarms,
+                faults,
             )
 
         began_s = time.perf_counter()
-        others = [_crew(os.getpid()).submit(step, worker) for worker in range(1, workers)]
+        others = [_thread_pool(os.getpid()).submit(step, thread) for thread in range(1, threads)]
         step(0)
         for other in others:
             other.result()
-        self.lane_s = (time.perf_counter() - began_s) * workers / max(1, len(lanes))
-        return Alarms(alarms, texts)
+        self.seconds_per_lane = (time.perf_counter() - began_s) * threads / max(1, len(lanes))
+        return StepFaults(faults, messages)
 
 
 def _without_sensors(model: mujoco.MjModel) -> mujoco.MjModel:
-    """A copy of a model that computes no sensors; itself if it has none, or some that remember what they read."""
+    """Return a copy of a model that computes no sensors; the model itself if it has none, or some keep a history."""
     if not model.nsensor or model.nhistory or model.nplugin:
         return model
-    blind = copy.copy(model)
-    blind.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-    return blind
+    without = copy.copy(model)
+    without.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
+    return without
 
 
-class Alarms(NamedTuple):
-    """What went wrong in each of the lanes that were stepped."""
+class StepFaults(NamedTuple):
+    """Errors and warnings of each of the lanes that were stepped."""
 
     bits: I64
-    texts: np.ndarray
+    """Fault bits of each lane: MUJOCO_ERROR and the kinds of warnings, 0 if there were none."""
+    messages: np.ndarray
+    """Texts of errors, [n, MESSAGE_BYTES], each terminated by a zero byte."""
 
-    def words(self, k: int) -> str:
-        """The alarm of the k-th lane, in words."""
-        if self.bits[k] & FAILED:
-            return bytes(self.texts[k]).split(b"\0")[0].decode(errors="replace")
-        return ", ".join(words for kind, words in enumerate(_WORDS) if self.bits[k] & 1 << kind)
+    def describe(self, k: int) -> str:
+        """Return the fault of the k-th lane as text."""
+        if self.bits[k] & MUJOCO_ERROR:
+            return bytes(self.messages[k]).split(b"\0")[0].decode(errors="replace")
+        return ", ".join(text for kind, text in enumerate(_WARNING_TEXTS) if self.bits[k] & 1 << kind)
 
 
 @functools.cache
@@ -165,24 +173,24 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def _address(name: str) -> int:
-    found = ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value
-    assert found is not None
-    return found
+def _function_address(name: str) -> int:
+    address = ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 @functools.cache
-def _tools() -> I64:
-    guard = make_guard()
-    return np.array([guard.call, guard.hook, _address("_mjPRIVATE_setTlsLogHandler")], np.int64)
+def _guard_addresses() -> I64:
+    guard = compile_guard()
+    return np.array([guard.call, guard.hook, _function_address("_mjPRIVATE_setTlsLogHandler")], np.int64)
 
 
 @functools.cache
-def _threads() -> int:
+def _thread_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
 @functools.cache
-def _crew(process: int) -> ThreadPoolExecutor:
-    """The threads of this process; a fork has none of its parent's."""
-    return ThreadPoolExecutor(max(1, _threads() - 1), thread_name_prefix="worldloom-physics")
+def _thread_pool(process: int) -> ThreadPoolExecutor:
+    """Return the threads of this process; a forked process inherits none, so they are cached by process id."""
+    return ThreadPoolExecutor(max(1, _thread_count() - 1), thread_name_prefix="worldloom-physics")

@@ -1,4 +1,4 @@
-"""The course of episodes of dm_control's tasks is dm_control's: how they begin and end, whoever else comes and goes.
+"""Episodes of dm_control tasks begin and end as dm_control's, whatever other lanes are added and freed.
 
 There are no tolerances in this file: everything is compared for equality.
 """
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.dm_control_lanes import any_controls, make_environment, make_pool, step_both, unseen  # noqa: F401
+from tests.support.dm_control_lanes import make_environment, make_pool, random_controls, step_both, without_drawing  # noqa: F401
 from worldloom.worlds.mujoco.dm_control.family import Dmc
 from worldloom.worlds.mujoco.dm_control.suite import suite
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED
 from worldloom.worlds.settings import SettingError
 
-pytestmark = pytest.mark.usefixtures("unseen")
+pytestmark = pytest.mark.usefixtures("without_drawing")
 pool_of = functools.cache(make_pool)
 
 
@@ -36,14 +36,14 @@ pool_of = functools.cache(make_pool)
         ("dog", "walk", 0.06),
     ],
 )
-def test_chance_goes_on_from_episode_to_episode(domain: str, task: str, time_limit: float) -> None:
+def test_random_numbers_go_on_from_episode_to_episode(domain: str, task: str, time_limit: float) -> None:
     pool = make_pool(domain, task, time_limit=time_limit)
     lanes = pool.add(pool.family.lane_seeds(2**32 - 1, 3))
     environments = [make_environment(domain, task, (2**32 - 1 + k) % 2**32, time_limit=time_limit) for k in range(3)]
     rng = np.random.default_rng(2)
     begun = 0
     while begun < 3:
-        step_both(pool, lanes, environments, any_controls(environments[0], rng, 3))
+        step_both(pool, lanes, environments, random_controls(environments[0], rng, 3))
         begun += int(pool.steps[lanes[0]] == 0)
         assert pool.status[lanes[0]] != TERMINATED
     assert pool.episode[lanes].tolist() == [2, 2, 2]
@@ -51,7 +51,7 @@ def test_chance_goes_on_from_episode_to_episode(domain: str, task: str, time_lim
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whoever_comes_and_goes_changes_nothing(data: st.DataObject) -> None:
+def test_lanes_that_are_added_and_freed_do_not_affect_others(data: st.DataObject) -> None:
     """Lanes are added, freed, left out of steps and reseeded in any order, and each runs as its environment does."""
     kind = data.draw(st.sampled_from([("pendulum", "swingup"), ("reacher", "easy"), ("fish", "swim")]))
     limit: dict[str, float] = {"time_limit": 0.1}
@@ -79,13 +79,13 @@ def test_whoever_comes_and_goes_changes_nothing(data: st.DataObject) -> None:
             pool.reseed(some, pool.family.lane_seeds(5, len(some)))
             running |= {lane: begin(5 + k) for k, lane in enumerate(some.tolist())}
         else:
-            controls = any_controls(controlled, rng, len(some))
+            controls = random_controls(controlled, rng, len(some))
             step_both(pool, some, [running[lane] for lane in some.tolist()], controls)
     pool.free(np.array(list(running), np.int64))
 
 
 def test_a_reseeded_lane_starts_over() -> None:
-    """With the same seed as well: its random numbers start over."""
+    """Also with the same seed: its random generator starts again."""
     pool = make_pool("walker", "run")
     lanes = pool.add(pool.family.lane_seeds(3, 2))
     for _ in range(2):
@@ -93,7 +93,7 @@ def test_a_reseeded_lane_starts_over() -> None:
         environments = [make_environment("walker", "run", 3 + k) for k in range(2)]
         rng = np.random.default_rng(0)
         for _ in range(10):
-            step_both(pool, lanes, environments, any_controls(environments[0], rng, 2))
+            step_both(pool, lanes, environments, random_controls(environments[0], rng, 2))
 
 
 def test_an_episode_that_the_task_ends_has_discount_0_but_1_at_the_time_limit() -> None:
@@ -113,7 +113,7 @@ def test_an_episode_that_the_task_ends_has_discount_0_but_1_at_the_time_limit() 
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 5))
-def test_lanes_have_the_seeds_one_after_the_other(seed: int, lanes: int) -> None:
+def test_lanes_have_consecutive_seeds(seed: int, lanes: int) -> None:
     assert Dmc.lane_seeds(seed, lanes).tolist() == [(seed + k) % 2**32 for k in range(lanes)]
 
 
@@ -124,20 +124,20 @@ def test_an_unstable_lane_ends_its_episode_and_the_others_go_on(caplog: pytest.L
     environments = [make_environment("cheetah", "run", k) for k in range(3)]
     rng = np.random.default_rng(0)
     for _ in range(3):
-        step_both(pool, lanes, environments, any_controls(environments[0], rng, 3))
+        step_both(pool, lanes, environments, random_controls(environments[0], rng, 3))
     pool.state.simulation[lanes[2]].qvel[:] = np.nan
     with caplog.at_level("WARNING", "worldloom.worlds"):
-        step_both(pool, lanes, environments[:2], any_controls(environments[0], rng, 3))
+        step_both(pool, lanes, environments[:2], random_controls(environments[0], rng, 3))
     assert pool.status[lanes].tolist() == [RUNNING, RUNNING, TERMINATED]
     assert pool.reward[lanes[2], 0] == 0
     assert pool.discount[lanes[2]] == 0
-    assert caplog.text.count("was given up") == 1
+    assert caplog.text.count("was aborted") == 1
     assert np.isfinite(pool.observe(lanes, "position")).all()
-    step_both(pool, lanes, environments[:2], any_controls(environments[0], rng, 3))
+    step_both(pool, lanes, environments[:2], random_controls(environments[0], rng, 3))
     assert pool.status[lanes].tolist() == [RUNNING, RUNNING, RUNNING]
 
 
-def test_a_lane_that_cannot_begin_ends_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_whose_episode_cannot_begin_ends_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make_pool("finger", "spin")
     lanes = pool.add(pool.family.lane_seeds(0, 2))
     environment = make_environment("finger", "spin", 1)
@@ -156,8 +156,8 @@ def test_a_lane_that_cannot_begin_ends_and_the_others_go_on(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["before_step", "after_step"])
-def test_a_task_that_wants_to_be_called_in_a_step_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_with_its_own_step_hooks_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = type(make_environment("pendulum", "swingup", 0).task)
     monkeypatch.setattr(kind, name, lambda *_: None, raising=False)
-    with pytest.raises(SettingError, match=f"'swingup', which has a {name} of its own"):
+    with pytest.raises(SettingError, match=f"'swingup', which has its own {name}"):
         make_pool("pendulum", "swingup")

@@ -1,4 +1,4 @@
-"""Model files come from the directories that are allowed and from nowhere else, whatever they refer to."""
+"""Model files are read from allowed directories only, whatever they refer to."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from worldloom.worlds.mujoco.models import files as models
-from worldloom.worlds.mujoco.models.files import allow, load_model
+from worldloom.worlds.mujoco.models.files import allow_model_dirs, load_model
 from worldloom.worlds.settings import SettingError
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n"
@@ -26,7 +26,7 @@ def with_mesh(file: str, compiler: str = "") -> str:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An allowed directory beside one that is not, and a third, allowed too."""
-    monkeypatch.setattr(models, "_allowed", [])
+    monkeypatch.setattr(models, "_allowed_dirs", [])
     for name in ("inside", "outside", "second", "inside/parts"):
         (tmp_path / name).mkdir()
     (tmp_path / "outside/secret.obj").write_text(SECRET)
@@ -34,15 +34,15 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "inside/parts/thing.obj").write_text(TETRAHEDRON)
     (tmp_path / "inside/plain.xml").write_text(model())
     (tmp_path / "second/other.xml").write_text(model(body='<geom size="1"/><geom size="2"/>'))
-    allow([tmp_path / "inside", tmp_path / "second"])
-    monkeypatch.chdir(tmp_path / "outside")  # MuJoCo looks for what it does not know in the working directory
+    allow_model_dirs([tmp_path / "inside", tmp_path / "second"])
+    monkeypatch.chdir(tmp_path / "outside")  # MuJoCo looks for unknown files in the working directory
     return tmp_path / "inside"
 
 
-def refusal(name: str) -> str:
-    with pytest.raises(SettingError) as refused:
+def load_error(name: str) -> str:
+    with pytest.raises(SettingError) as error:
         load_model(name)
-    return str(refused.value)
+    return str(error.value)
 
 
 def test_models_of_all_directories_are_found(root: Path) -> None:
@@ -52,13 +52,13 @@ def test_models_of_all_directories_are_found(root: Path) -> None:
 
 
 def test_without_directories_there_are_no_models(root: Path) -> None:
-    allow([])
-    assert "--model-dir" in refusal("plain.xml")
+    allow_model_dirs([])
+    assert "--model-dir" in load_error("plain.xml")
 
 
 def test_a_directory_must_be_there(root: Path) -> None:
-    with pytest.raises(ValueError, match="expected a directory that is there"):
-        allow([root / "nowhere"])
+    with pytest.raises(ValueError, match="expected an existing directory"):
+        allow_model_dirs([root / "nowhere"])
     assert load_model("plain.xml").ngeom == 1, "what was allowed still is"
 
 
@@ -75,12 +75,12 @@ def test_a_directory_must_be_there(root: Path) -> None:
         "x" * 9999,
     ],
 )
-def test_what_is_not_inside_is_refused_and_not_told_apart(root: Path, name: str) -> None:
-    assert "expected an .xml file in a directory that the server allows" in refusal(name)
+def test_files_outside_and_missing_files_give_the_same_error(root: Path, name: str) -> None:
+    assert "expected an .xml file in a directory that the server allows" in load_error(name)
 
 
-def test_an_absolute_path_is_refused_even_inside(root: Path) -> None:
-    assert "expected an .xml file" in refusal(str(root / "plain.xml"))
+def test_an_absolute_path_is_rejected_even_inside(root: Path) -> None:
+    assert "expected an .xml file" in load_error(str(root / "plain.xml"))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
@@ -92,12 +92,12 @@ def test_no_path_leads_outside(root: Path, parts: list[str]) -> None:
         load_model(name)
 
 
-def test_symlinks_lead_nowhere_outside(root: Path) -> None:
+def test_symlinks_do_not_lead_outside(root: Path) -> None:
     (root / "link.xml").symlink_to(root.parent / "outside/secret.xml")
     (root / "folder").symlink_to(root.parent / "outside")
     (root / "good.xml").symlink_to("plain.xml")
-    assert "expected an .xml file" in refusal("link.xml")
-    assert "expected an .xml file" in refusal("folder/secret.xml")
+    assert "expected an .xml file" in load_error("link.xml")
+    assert "expected an .xml file" in load_error("folder/secret.xml")
     assert load_model("good.xml").ngeom == 1
 
 
@@ -136,21 +136,21 @@ def test_meshes_are_found_where_mujoco_finds_them(root: Path, file: str, compile
         model(body='<flexcomp name="f" type="mesh" file="secret.obj" dim="2"/>'),
     ],
 )
-def test_what_a_model_refers_to_must_be_inside_too(root: Path, text: str) -> None:
+def test_files_that_a_model_refers_to_must_be_inside(root: Path, text: str) -> None:
     (root / "link.obj").symlink_to(root.parent / "outside/secret.obj")
     (root / "bad.xml").write_text(text)
-    told = refusal("bad.xml")
-    assert "bad.xml refers to" in told
-    assert "not there or outside" in told
-    assert str(root.parent) not in told
+    error = load_error("bad.xml")
+    assert "bad.xml refers to" in error
+    assert "does not exist or is outside" in error
+    assert str(root.parent) not in error
 
 
-def test_an_absolute_reference_is_refused(root: Path) -> None:
+def test_an_absolute_reference_is_rejected(root: Path) -> None:
     (root / "bad.xml").write_text(with_mesh(str(root / "parts/thing.obj")))
-    assert "bad.xml refers to" in refusal("bad.xml")
+    assert "bad.xml refers to" in load_error("bad.xml")
 
 
-def test_models_are_put_together_as_mujoco_does(root: Path) -> None:
+def test_includes_and_attached_models_are_those_of_mujoco(root: Path) -> None:
     """Includes inside includes, meshes of included files, other models as parts."""
     (root / "top.xml").write_text(
         "<mujoco><include file='parts/mid.xml'/><worldbody><geom name='g' size='1'/>"
@@ -175,25 +175,25 @@ def test_models_are_put_together_as_mujoco_does(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
-        ("<mujoco><worldbody>", "no XML"),
-        ("", "no XML"),
-        ("<robot/>", "expected a <mujoco>"),
+        ("<mujoco><worldbody>", "not valid XML"),
+        ("", "not valid XML"),
+        ("<robot/>", "expected <mujoco>"),
         ("<mujoco><wrldbody/></mujoco>", "wrldbody"),
         (model(body='<geom size="x"/>'), "geom"),
-        (model(rest='<include file="bad.xml"/>'), "circle"),
+        (model(rest='<include file="bad.xml"/>'), "circular"),
         (model(asset='<mesh name="m" file="plain.xml"/>', body='<geom type="mesh" mesh="m"/>'), "mesh"),
     ],
 )
-def test_a_bad_model_is_refused_with_the_reason(root: Path, text: str, told: str) -> None:
+def test_an_invalid_model_is_rejected_with_the_reason(root: Path, text: str, expected: str) -> None:
     (root / "bad.xml").write_text(text)
-    words = refusal("bad.xml")
-    assert told in words
-    assert str(root.parent) not in words
+    error = load_error("bad.xml")
+    assert expected in error
+    assert str(root.parent) not in error
 
 
-def test_too_much_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_too_large_is_rejected(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "mesh.xml").write_text(with_mesh("parts/thing.obj"))
     monkeypatch.setattr(models, "MAX_BYTES", 100)
-    assert "expected less" in refusal("mesh.xml")
+    assert "expected a smaller model" in load_error("mesh.xml")

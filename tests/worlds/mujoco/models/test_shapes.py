@@ -1,4 +1,4 @@
-"""Every shape, texture and light of MuJoCo's, as its renderer draws it and as we do."""
+"""Every shape, texture and light of MuJoCo, as drawn by its renderer and by worldloom."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.mujoco_frames import Ours, Theirs, judge
-from tests.support.mujoco_models import zoo
+from tests.support.mujoco_frames import MujocoFrames, WorldloomFrames, compare_frames
+from tests.support.mujoco_models import build_all_shapes
 from worldloom.render.renderer import Renderer
 
 pytestmark = pytest.mark.gl
@@ -32,18 +32,18 @@ LABELS = 0.9993
     ],
 )
 def test_every_shape_looks_as_mujoco_draws_it(texture: str | None, uniform: bool, light: str, cpu: Renderer) -> None:
-    model = zoo(texture, uniform, light)
+    model = build_all_shapes(texture, uniform, light)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    ours, theirs = Ours(model, cpu), Theirs(model, WIDTH, HEIGHT)
+    ours, theirs = WorldloomFrames(model, cpu), MujocoFrames(model, WIDTH, HEIGHT)
     for camera, apart in CAMERAS.items():
         if camera == "flat" and light == "head":
-            continue  # MuJoCo looks for the head light's highlights from where the camera stands, we from far away
+            continue  # MuJoCo computes its highlights for a viewer at the camera, worldloom for one far away
         number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera)
-        (picture,) = ours.see([data], camera, WIDTH, HEIGHT)
-        verdict = judge(picture, theirs.see(data, number, ours.looks, WIDTH, HEIGHT))
-        assert verdict.labels >= LABELS, camera
-        assert verdict.color < apart, camera
+        (frame,) = ours.see([data], camera, WIDTH, HEIGHT)
+        difference = compare_frames(frame, theirs.see(data, number, ours.model_scene, WIDTH, HEIGHT))
+        assert difference.labels >= LABELS, camera
+        assert difference.color < apart, camera
     theirs.close()
 
 
@@ -55,19 +55,19 @@ SHAPES = ("sphere", "capsule", "ellipsoid", "cylinder", "box")
 NUMBERS = st.floats(0.0, 1.0)
 
 
-class Room:
-    """A thing of each shape that can be made to have any size and pose, seen by both."""
+class ShapeScene:
+    """One geom of each shape, whose size and pose can be set, drawn by both renderers."""
 
     def __init__(self, cpu: Renderer) -> None:
         geoms = "".join(f'<geom name="{shape}" type="{shape}" size=".5 .5 .5"/>' for shape in SHAPES)
         self.model = mujoco.MjModel.from_xml_string(BODY.format(geoms))
         self.data = mujoco.MjData(self.model)
-        self.ours, self.theirs = Ours(self.model, cpu), Theirs(self.model, WIDTH, HEIGHT)
+        self.ours, self.theirs = WorldloomFrames(self.model, cpu), MujocoFrames(self.model, WIDTH, HEIGHT)
 
 
 @pytest.fixture(scope="module")
-def room(cpu: Renderer) -> Iterator[Room]:
-    made = Room(cpu)
+def shape_scene(cpu: Renderer) -> Iterator[ShapeScene]:
+    made = ShapeScene(cpu)
     yield made
     made.theirs.close()
 
@@ -79,24 +79,24 @@ def room(cpu: Renderer) -> Iterator[Room]:
     place=st.tuples(NUMBERS, NUMBERS, NUMBERS),
     turn=st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS),
 )
-def test_sizes_and_poses_are_where_mujoco_has_them(
-    room: Room,
+def test_sizes_and_poses_are_those_of_mujoco(
+    shape_scene: ShapeScene,
     shape: str,
     size: tuple[float, float, float],
     place: tuple[float, float, float],
     turn: tuple[float, float, float, float],
 ) -> None:
-    model, data, number = room.model, room.data, SHAPES.index(shape)
+    model, data, number = shape_scene.model, shape_scene.data, SHAPES.index(shape)
     model.geom_rgba[:, 3] = 0
     model.geom_rgba[number, 3] = 1
     model.geom_size[number] = 0.05 + 1.2 * np.array(size)
     data.qpos[:3] = 2 * np.array(place) - 1
     data.qpos[3:] = np.array(turn) - 0.5 + 1e-3
     mujoco.mj_forward(model, data)
-    room.ours.looks.furnish(room.ours.scene, room.ours.lanes, model)
-    (picture,) = room.ours.see([data], "eye", WIDTH, HEIGHT)
-    wanted = room.theirs.see(data, 0, room.ours.looks, WIDTH, HEIGHT)
-    verdict = judge(picture, wanted)
+    shape_scene.ours.model_scene.write_static(shape_scene.ours.scene, shape_scene.ours.lanes, model)
+    (frame,) = shape_scene.ours.see([data], "eye", WIDTH, HEIGHT)
+    wanted = shape_scene.theirs.see(data, 0, shape_scene.ours.model_scene, WIDTH, HEIGHT)
+    difference = compare_frames(frame, wanted)
     outline = np.count_nonzero(np.diff(wanted.labels, axis=0)) + np.count_nonzero(np.diff(wanted.labels, axis=1))
-    assert (1 - verdict.labels) * WIDTH * HEIGHT <= 0.3 * outline + 2
-    assert verdict.color < 1.5
+    assert (1 - difference.labels) * WIDTH * HEIGHT <= 0.3 * outline + 2
+    assert difference.color < 1.5

@@ -1,4 +1,4 @@
-"""Tendons and skins, where MuJoCo has them."""
+"""Tendons and skins, compared with MuJoCo's renderer."""
 
 import math
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.mujoco_frames import Ours, Theirs, judge
+from tests.support.mujoco_frames import MujocoFrames, WorldloomFrames, compare_frames
 from worldloom.render.renderer import Renderer
 from worldloom.worlds.mujoco.dm_control.suite import suite
-from worldloom.worlds.mujoco.models.tendon_kernels import flatness, hang_rope
+from worldloom.worlds.mujoco.models.tendons import solve_catenary, write_catenary_poses
 
 WIDTH, HEIGHT = 320, 240
 TUBES = 28
@@ -42,43 +42,43 @@ ROPES = """<mujoco><statistic extent="3" center="0 0 .6"/>
 
 
 @pytest.mark.gl
-def test_tendons_run_where_mujoco_has_them(cpu: Renderer) -> None:
+def test_tendons_are_where_mujoco_draws_them(cpu: Renderer) -> None:
     model = mujoco.MjModel.from_xml_string(ROPES)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    ours, theirs = Ours(model, cpu), Theirs(model, WIDTH, HEIGHT)
-    (picture,) = ours.see([data], "side", WIDTH, HEIGHT)
-    wanted = theirs.see(data, 0, ours.looks, WIDTH, HEIGHT)
+    ours, theirs = WorldloomFrames(model, cpu), MujocoFrames(model, WIDTH, HEIGHT)
+    (frame,) = ours.see([data], "side", WIDTH, HEIGHT)
+    wanted = theirs.see(data, 0, ours.model_scene, WIDTH, HEIGHT)
     theirs.close()
-    assert judge(picture, wanted).labels > 0.998
+    assert compare_frames(frame, wanted).labels > 0.998
     for tendon in range(model.ntendon):
-        label = ours.looks.labels.index(f"tendon.{model.tendon(tendon).name}")
-        both = (picture.labels == label) & (wanted.labels == label)
+        label = ours.model_scene.labels.index(f"tendon.{model.tendon(tendon).name}")
+        both = (frame.labels == label) & (wanted.labels == label)
         assert both.sum() > 0.9 * (wanted.labels == label).sum() > 50
-        # Where both have it: MuJoCo computes light at corners, on tubes a few pixels wide that is another shade.
-        assert np.abs(picture.rgb[both].astype(int) - wanted.rgb[both]).mean() < 12
+        # MuJoCo computes light at vertices, which gives another shade on tubes a few pixels wide.
+        assert np.abs(frame.rgb[both].astype(int) - wanted.rgb[both]).mean() < 12
 
 
 @pytest.mark.gl
-def test_a_skin_is_where_mujoco_has_it(cpu: Renderer) -> None:
+def test_a_skin_is_where_mujoco_draws_it(cpu: Renderer) -> None:
     environment = suite.load("dog", "walk", task_kwargs={"random": 1})
     environment.reset()
     rng = np.random.default_rng(0)
     for _ in range(15):
         environment.step(rng.uniform(-1, 1, environment.action_spec().shape))
     model, data = environment.physics.model.ptr, environment.physics.data.ptr
-    ours, theirs = Ours(model, cpu), Theirs(model, WIDTH, HEIGHT)
+    ours, theirs = WorldloomFrames(model, cpu), MujocoFrames(model, WIDTH, HEIGHT)
     for camera in range(2):
-        (picture,) = ours.see([data], model.cam(camera).name, WIDTH, HEIGHT)
-        verdict = judge(picture, theirs.see(data, camera, ours.looks, WIDTH, HEIGHT))
-        assert verdict.labels > 0.99  # pieces are stiff: MuJoCo bends the skin at every vertex
-        assert verdict.color < 3
+        (frame,) = ours.see([data], model.cam(camera).name, WIDTH, HEIGHT)
+        difference = compare_frames(frame, theirs.see(data, camera, ours.model_scene, WIDTH, HEIGHT))
+        assert difference.labels > 0.99  # pieces are stiff: MuJoCo bends the skin at every vertex
+        assert difference.color < 3
     theirs.close()
 
 
 @given(st.floats(1e-6, 12.0).map(lambda power: 1 + math.expm1(power)))
-def test_how_a_rope_hangs_is_solved(stretch: float) -> None:
-    x = flatness(stretch)
+def test_the_catenary_equation_is_solved(stretch: float) -> None:
+    x = solve_catenary(stretch)
     assert x > 0
     # sinh(x) / x changes by x² / 3 of itself where x is small, which is what rounding leaves of it.
     assert math.isclose(math.sinh(x) / x, stretch, rel_tol=1e-9)
@@ -89,14 +89,14 @@ def test_how_a_rope_hangs_is_solved(stretch: float) -> None:
     st.tuples(*[st.floats(-1, 1)] * 3),
     st.floats(1.001, 3.0),
 )
-def test_a_rope_is_as_long_as_it_should_be(
+def test_a_catenary_has_its_length(
     one: tuple[float, float, float], two: tuple[float, float, float], slack: float
 ) -> None:
     ends = np.array([*one, *two])
     apart = float(np.linalg.norm(ends[3:] - ends[:3]))
     length = slack * max(apart, 0.01)
     pose = np.full((TUBES, 3, 4), np.nan, np.float32)
-    hang_rope(ends, np.array([0.0, 0.0, -9.81]), length, TUBES, 0, 0.01, pose)
+    write_catenary_poses(ends, np.array([0.0, 0.0, -9.81]), length, TUBES, 0, 0.01, pose)
     used = np.isfinite(pose).all(axis=(1, 2))
     along = 2 * np.linalg.norm(pose[used, :, 2], axis=1)
     # A chain of straight tubes is a little shorter than the curve it stands for.

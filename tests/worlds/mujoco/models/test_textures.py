@@ -1,4 +1,4 @@
-"""Pictures of models in a library that others add to at the same time."""
+"""Textures of models in an asset library that other threads add to at the same time."""
 
 import sys
 import threading
@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from worldloom.render.assets import AssetLibrary
-from worldloom.worlds.mujoco.models.textures import paint_sky
+from worldloom.worlds.mujoco.models.textures import acquire_sky
 
 SIZE = 8
 
 
 @pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+def rapid_switching() -> Iterator[None]:
+    """Let the interpreter switch threads as often as it can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-@pytest.mark.usefixtures("restless")
-def test_a_sky_stays_in_a_row_while_others_add() -> None:
+@pytest.mark.usefixtures("rapid_switching")
+def test_sky_textures_are_consecutive_while_other_threads_add() -> None:
     assets = AssetLibrary(texture_size=SIZE)
     first = assets.add_texture("first", np.zeros((SIZE, SIZE, 3), np.uint8))
     stop = threading.Event()
@@ -39,10 +39,10 @@ def test_a_sky_stays_in_a_row_while_others_add() -> None:
     skies = []
     for level in range(20):
         faces = [np.full((SIZE, SIZE, 3), 100 + 6 * level + face, np.uint8) for face in range(6)]
-        skies.append((paint_sky(assets, faces), level))
+        skies.append((acquire_sky(assets, faces), level))
     stop.set()
     other.join(20)
     shown = assets.table.texels[:, 0] & 255
-    assert len(shown) > first + 1 + 6 * 20, "somebody else added"
+    assert len(shown) > first + 1 + 6 * 20, "the other thread added textures"
     for number, level in skies:
         assert shown[number : number + 6].tolist() == [100 + 6 * level + face for face in range(6)]

@@ -1,4 +1,4 @@
-"""Many simulations side by side: as MuJoCo's own calls do them, and each with its own troubles."""
+"""Simulations of many lanes: results as of MuJoCo's own calls, and faults that stay in their lane."""
 
 import logging
 import os
@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from worldloom.worlds.family import State
 from worldloom.worlds.mujoco.simulation import physics
-from worldloom.worlds.mujoco.simulation.data import Changes, arrays_of, changed
-from worldloom.worlds.mujoco.simulation.kernels import FAILED
-from worldloom.worlds.mujoco.simulation.physics import BAD, Stepper
+from worldloom.worlds.mujoco.simulation.data import ModelOverrides, copy_model_arrays, differing_arrays
+from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR
+from worldloom.worlds.mujoco.simulation.physics import DIVERGED, LaneStepper
 
 BALLS = 12
 
 
 def pile(memory: str = "1M", integrator: str = "Euler") -> mujoco.MjModel:
-    """Balls that lie in each other, one on a spring with a motor."""
+    """Build a model of overlapping balls, and one on a spring with a motor."""
     balls = "".join(f'<body pos="0 0 {k * 0.1}"><freejoint/><geom size=".2"/></body>' for k in range(BALLS))
     return mujoco.MjModel.from_xml_string(
         f'<mujoco><size memory="{memory}"/><option integrator="{integrator}"/><worldbody>{balls}'
@@ -29,17 +29,17 @@ def pile(memory: str = "1M", integrator: str = "Euler") -> mujoco.MjModel:
     )
 
 
-def make_state(*models: mujoco.MjModel, own_bytes: int = 0) -> State:
-    state = State({**physics.STATE, "own": ("uint8", (own_bytes,))})
+def make_state(*models: mujoco.MjModel, override_bytes: int = 0) -> State:
+    state = State({**physics.STATE, "overrides": ("uint8", (override_bytes,))})
     state.grow(len(models))
     for lane, model in enumerate(models):
-        physics.take(state, lane, mujoco.MjData(model))
+        physics.attach_data(state, lane, mujoco.MjData(model))
         mujoco.mj_forward(model, state.simulation[lane])
     return state
 
 
-def make_stepper(model: mujoco.MjModel, grave: int = BAD) -> Stepper:
-    return Stepper(model, Changes((), model), grave)
+def make_stepper(model: mujoco.MjModel, fatal: int = DIVERGED) -> LaneStepper:
+    return LaneStepper(model, ModelOverrides((), model), fatal)
 
 
 @pytest.mark.parametrize("integrator", ["Euler", "RK4", "implicitfast"])
@@ -50,7 +50,7 @@ def test_lanes_step_as_mujoco_steps_them(integrator: str, data: st.DataObject) -
     model = pile(integrator=integrator)
     steps = data.draw(st.integers(1, 3))
     stepper = make_stepper(model)
-    stepper.lane_s = data.draw(st.sampled_from([0.0, 1.0]))  # on this thread alone, or on all
+    stepper.seconds_per_lane = data.draw(st.sampled_from([0.0, 1.0]))  # on this thread alone, or on all
     state = make_state(*[model] * 6)
     expected = [mujoco.MjData(model) for _ in range(6)]
     for one in expected:
@@ -58,8 +58,8 @@ def test_lanes_step_as_mujoco_steps_them(integrator: str, data: st.DataObject) -
     for _ in range(3):
         lanes = np.array(data.draw(st.lists(st.integers(0, 5), min_size=1, unique=True)), np.int64)
         controls = np.random.default_rng(len(lanes)).uniform(-1, 1, (len(lanes), 1))
-        alarms = stepper.run(state, lanes, controls, physics.calls_of_step(model, steps))
-        assert not alarms.bits.any()
+        faults = stepper.run(state, lanes, controls, physics.step_calls(model, steps))
+        assert not faults.bits.any()
         for lane, control in zip(lanes.tolist(), controls, strict=True):
             one = expected[lane]
             one.ctrl[:] = control
@@ -74,27 +74,27 @@ def test_lanes_step_as_mujoco_steps_them(integrator: str, data: st.DataObject) -
             assert np.array_equal(getattr(state.simulation[lane], name), getattr(one, name)), name
 
 
-def test_an_error_inside_mujoco_costs_its_own_lane_only(
+def test_an_error_inside_mujoco_affects_its_own_lane_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A simulation without enough memory for its contacts: MuJoCo would end the process."""
     monkeypatch.chdir(tmp_path)
     small = pile("24K")
-    state = State({**physics.STATE, "own": ("uint8", (0,))})
+    state = State({**physics.STATE, "overrides": ("uint8", (0,))})
     state.grow(4)
     for lane in range(4):
-        physics.take(state, lane, mujoco.MjData(small))
+        physics.attach_data(state, lane, mujoco.MjData(small))
     stepper = make_stepper(small)
     for seconds in (0.0, 1.0):
-        stepper.lane_s = seconds
+        stepper.seconds_per_lane = seconds
         for lane in (1, 3):  # far from each other they need little
             data = state.simulation[lane]
             mujoco.mj_resetData(small, data)
             data.qpos[0 : 7 * BALLS : 7] = 10.0 * np.arange(BALLS)
-        alarms = stepper.run(state, np.arange(4), np.empty((4, 0)), physics.calls_of_start())
-        assert alarms.bits.tolist() == [FAILED, 0, FAILED, 0]
-        assert "out of memory" in alarms.words(0)
-        assert alarms.words(1) == ""
+        faults = stepper.run(state, np.arange(4), np.empty((4, 0)), physics.forward_calls())
+        assert faults.bits.tolist() == [MUJOCO_ERROR, 0, MUJOCO_ERROR, 0]
+        assert "out of memory" in faults.describe(0)
+        assert faults.describe(1) == ""
         for lane in (0, 2):
             mujoco.mj_resetData(small, state.simulation[lane])
     with pytest.raises(mujoco.FatalError, match="out of memory"):  # MuJoCo's own calls are as before
@@ -103,21 +103,21 @@ def test_an_error_inside_mujoco_costs_its_own_lane_only(
     assert capfd.readouterr() == ("", "")
 
 
-def test_numbers_out_of_hand_are_an_alarm_and_nothing_is_written(
+def test_divergence_is_a_fault_and_no_file_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     model = pile()
     state, calm = make_state(model, model, model), make_state(model)
-    stepper, calls = make_stepper(model), physics.calls_of_step(model, 2)
+    stepper, calls = make_stepper(model), physics.step_calls(model, 2)
     state.simulation[1].qvel[0] = np.nan
     state.simulation[2].qpos[0] = 1e30
-    alarms = stepper.run(state, np.arange(3), np.zeros((3, 1)), calls)
+    faults = stepper.run(state, np.arange(3), np.zeros((3, 1)), calls)
     stepper.run(calm, np.arange(1), np.zeros((1, 1)), calls)
-    assert alarms.bits[0] == 0
-    assert alarms.bits[1] & BAD
-    assert alarms.bits[2] & BAD
-    assert "bad" in alarms.words(1)
+    assert faults.bits[0] == 0
+    assert faults.bits[1] & DIVERGED
+    assert faults.bits[2] & DIVERGED
+    assert "bad" in faults.describe(1)
     assert np.array_equal(state.simulation[0].qpos, calm.simulation[0].qpos)
     assert os.listdir(tmp_path) == []
     assert capfd.readouterr() == ("", "")
@@ -136,26 +136,26 @@ def test_warnings_of_mujoco_itself_go_to_the_log(
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_a_lanes_own_is_in_its_steps() -> None:
-    """Lanes with another gravity of their own bodies, on all threads, as models of their own step them."""
+def test_lanes_are_stepped_with_their_own_model_values() -> None:
+    """Lanes with different gravity compensation, on all threads, have the results of separate models."""
     model = pile()
     heavy = pile()
     heavy.body_gravcomp[:] = 0.5
-    found = changed(arrays_of(model), arrays_of(heavy))
-    changes = Changes(found, model)
+    found = differing_arrays(copy_model_arrays(model), copy_model_arrays(heavy))
+    overrides = ModelOverrides(found, model)
     assert found == {"body_gravcomp"}
-    state = make_state(*[model] * 40, own_bytes=changes.size_bytes)
-    state.own[::2] = changes.read(model)
-    state.own[1::2] = changes.read(heavy)
-    stepper = Stepper(model, changes, BAD)
-    stepper.lane_s = 1.0
+    state = make_state(*[model] * 40, override_bytes=overrides.size_bytes)
+    state.overrides[::2] = overrides.read(model)
+    state.overrides[1::2] = overrides.read(heavy)
+    stepper = LaneStepper(model, overrides, DIVERGED)
+    stepper.seconds_per_lane = 1.0
     controls = np.zeros((40, 1))
     for _ in range(5):
-        stepper.run(state, np.arange(40), controls, np.array([(physics._address("mj_step"), 0)]))
+        stepper.run(state, np.arange(40), controls, np.array([(physics._function_address("mj_step"), 0)]))
     for lane, one in ((0, model), (1, heavy), (38, model), (39, heavy)):
         expected = mujoco.MjData(one)
         mujoco.mj_forward(one, expected)
         mujoco.mj_step(one, expected, 5)
         assert np.array_equal(state.simulation[lane].qpos, expected.qpos)
-    changes.write(state.own[1], model)
-    assert not changed(arrays_of(model), arrays_of(heavy))
+    overrides.write(state.overrides[1], model)
+    assert not differing_arrays(copy_model_arrays(model), copy_model_arrays(heavy))

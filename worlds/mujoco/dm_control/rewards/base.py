@@ -1,11 +1,11 @@
-"""Rewards and observations of dm_control's tasks for many lanes at once, with the same bits as dm_control's own code.
+"""Rewards and observations of dm_control tasks for many lanes at once, with the same bits as dm_control's own code.
 
-The same operations in the same order on arrays [n, …] give the same bits, with two exceptions. NumPy squares a single
-number with the C library's pow, and an array by multiplication, or with vector code of its own where the processor has
-AVX-512; all three differ in the last bit now and then. So what dm_control computes of a single number is computed by
-`bell`. And norms go through BLAS, as `numpy.linalg.norm` does for a vector.
+The same operations in the same order on arrays [n, ...] give the same bits, with two exceptions. NumPy squares a single
+number with the C library's pow, but an array by multiplication, or with its own vector code on processors with AVX-512;
+the three differ in the last bit now and then. So where dm_control computes a gaussian tolerance of a single number,
+`gaussian_tolerance` is used. And norms go through BLAS, as `numpy.linalg.norm` does for a vector.
 
-Whoever uses a judge tries it first: dm_control may change, and so may NumPy.
+The family compares these rewards with dm_control's before it uses them: dm_control or NumPy may change.
 """
 
 from abc import ABC, abstractmethod
@@ -18,37 +18,38 @@ import numpy as np
 from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F64
 from worldloom.worlds.mujoco.dm_control.suite import rewards
-from worldloom.worlds.mujoco.simulation.data import Numbers
+from worldloom.worlds.mujoco.simulation.data import LaneArrays
 
 XX, XY, XZ, YX, YY, YZ, ZX, ZY, ZZ = range(9)
-"""Columns of a rotation matrix, as dm_control names them."""
+"""Columns of a flattened rotation matrix [n, ..., 9], as dm_control names them."""
 
 
-class Judge(ABC):
-    """The reward of a task, and what is observed of it by name."""
+class TaskRewards(ABC):
+    """Rewards and observations of a dm_control task for many lanes."""
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         self.task, self.model = task, model
-        self.observations: dict[str, Callable[[Numbers], F64]] = {"velocity": lambda lanes: lanes.qvel}
+        self.observations: dict[str, Callable[[LaneArrays], F64]] = {"velocity": lambda lanes: lanes.qvel}
+        """Functions that compute each observation, [n, *shape]."""
 
     @abstractmethod
-    def reward(self, lanes: Numbers) -> F64:
-        """Of the last step, [n]."""
+    def reward(self, lanes: LaneArrays) -> F64:
+        """Return the rewards of the last step, [n]."""
 
-    def sensor(self, *names: str) -> list[int]:
-        """Where in sensordata these sensors are."""
-        found = [self.model.sensor(name) for name in names]
-        return [place for one in found for place in range(one.adr[0], one.adr[0] + one.dim[0])]
+    def sensor_columns(self, *names: str) -> list[int]:
+        """Return the columns of `sensordata` that hold the readings of these sensors."""
+        sensors = [self.model.sensor(name) for name in names]
+        return [column for sensor in sensors for column in range(sensor.adr[0], sensor.adr[0] + sensor.dim[0])]
 
 
 def tolerance(x: F64, bounds: tuple[float, float] = (0.0, 0.0), **edge: Any) -> F64:
-    """dm_control's own, for arrays."""
+    """Return dm_control's tolerance of each element, computed on the array as dm_control does for arrays."""
     return np.asarray(rewards.tolerance(x, bounds, **edge))
 
 
 @kernel_holding_gil
-def raise_each(x: F64, exponent: float, out: F64) -> None:
-    """Raise each number to a power with the C library's pow, as Python and NumPy do with a single number.
+def pow_each(x: F64, exponent: float, out: F64) -> None:
+    """Raise each element to a power with the C library's pow, as Python and NumPy do with a single number.
 
     The exponent is an argument, since a constant one would be compiled into multiplications.
     """
@@ -56,16 +57,25 @@ def raise_each(x: F64, exponent: float, out: F64) -> None:
         out[k] = x[k] ** exponent
 
 
-def bell(x: F64, lower: float, upper: float, margin: float) -> F64:
-    """dm_control's tolerance with a gaussian edge and its usual value there, for each of many single numbers."""
+def gaussian_tolerance(x: F64, lower: float, upper: float, margin: float) -> F64:
+    """Return dm_control's tolerance of each element, with the bits that it gives for single numbers.
+
+    Its sigmoid is gaussian and has the value 0.1 at the margin, dm_control's defaults.
+    """
     scale = np.sqrt(-2 * np.log(0.1))
     beyond = np.where(x < lower, lower - x, x - upper) / margin
     squared = np.empty(len(x))
-    raise_each(beyond * scale, 2.0, squared)
+    pow_each(beyond * scale, 2.0, squared)
     edge = np.exp(-0.5 * squared)
     return np.where(np.logical_and(lower <= x, x <= upper), 1.0, edge)
 
 
 def norm(vectors: F64) -> F64:
-    """The lengths of vectors [n, k]."""
+    """Return the lengths of vectors [n, k]."""
     return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))
+
+
+def small_control(lanes: LaneArrays) -> F64:
+    """Return the mean over the actuators of 1 for no control, falling to 0 for full control."""
+    effort = tolerance(lanes.ctrl, margin=1, value_at_margin=0, sigmoid="quadratic")
+    return np.asarray(effort.mean(axis=1))
