@@ -13,8 +13,8 @@ from tests.support.trial_engine import actor_class, config
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub, add_EnvironmentServicer_to_server
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
-from worldloom.server.cogment.environments.service import EnvironmentService
+from worldloom.server.cogment.environments.environment import EngineEnvironment
+from worldloom.server.cogment.services import EnvironmentService
 from worldloom.server.config import Limits
 from worldloom.server.engine.engine import Engine
 

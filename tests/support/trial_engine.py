@@ -16,7 +16,7 @@ from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import EnvironmentConfig, TrialConfig
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.renderer import Renderer
-from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
+from worldloom.server.cogment.environments.environment import EngineEnvironment
 from worldloom.server.config import Limits
 from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.engine import Engine

@@ -21,8 +21,8 @@ from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentService
 from worldloom.protos.cogment.api.hooks_pb2_grpc import TrialHooksServicer, add_TrialHooksServicer_to_server
 from worldloom.protos.cogment.api.orchestrator_pb2_grpc import TrialStub, add_TrialServicer_to_server
 from worldloom.server.cogment.orchestrator import trials as trials_module
-from worldloom.server.cogment.orchestrator.service import TrialService
 from worldloom.server.cogment.orchestrator.trials import Trials
+from worldloom.server.cogment.services import TrialService
 from worldloom.server.cogment.settings import BUILT_IN, HUMAN, TrialSettings
 from worldloom.server.config import Limits
 from worldloom.server.transports.grpc_streams import channel_options
@@ -30,7 +30,7 @@ from worldloom.server.transports.grpc_streams import channel_options
 TIMEOUT_S = 20.0
 VERSION = VersionInfo(versions=[VersionInfo.Version(name="fake", version="1.2.3")])
 Code = grpc.StatusCode
-ROOM = str(Path(trials_module.__file__).parent)
+PACKAGE = str(Path(trials_module.__file__).parents[1])
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -295,7 +295,7 @@ class Play:
 
     async def acted(self, trial_id: str, actor_id: int = 0) -> None:
         """Wait until an action that is under way has reached its trial."""
-        while self.trials._running[trial_id]._play.seats._seats[actor_id].action is None:
+        while self.trials._running[trial_id]._run.humans._humans[actor_id].action is None:
             await asyncio.sleep(0)
 
     async def end(self, trial_id: str) -> None:
@@ -303,8 +303,8 @@ class Play:
 
     async def all_gone(self) -> None:
         """Wait until nobody has to be told anything any more."""
-        while self.trials._lives:
-            await asyncio.wait(self.trials._lives)
+        while self.trials._tasks:
+            await asyncio.wait(self.trials._tasks)
 
 
 @contextlib.asynccontextmanager
@@ -342,8 +342,8 @@ async def play(
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(target))
         yield Play(TrialStub(channel), trials, book, environment, agents, servers, endpoints)
         await trials.close()
-        assert trials.running == 0
-        assert not trials._lives
+        assert trials.running_count == 0
+        assert not trials._tasks
         assert not trials._channels._open
         assert environment.trials == {}
         if tasks := _tasks_of_ours():  # calls that were just cut off
@@ -353,7 +353,7 @@ async def play(
 def _tasks_of_ours() -> set["asyncio.Task[Any]"]:
     """Those that the server's code has made, but for the handlers of calls, which gRPC makes."""
     coroutines = {task: task.get_coro() for task in asyncio.all_tasks()}
-    return {task for task, one in coroutines.items() if ROOM in getattr(one, "cr_code", run.__code__).co_filename}
+    return {task for task, one in coroutines.items() if PACKAGE in getattr(one, "cr_code", run.__code__).co_filename}
 
 
 async def status_of(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:

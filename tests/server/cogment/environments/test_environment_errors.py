@@ -14,7 +14,7 @@ from worldloom.protos.cogment.api.common_pb2 import EnvironmentConfig, TrialConf
 from worldloom.protos.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.cogment.environments.environment import WrongAction
+from worldloom.server.cogment.environments.trial_world import InvalidAction
 
 IDLE = action()
 MAZE = config(actor_class("player", "goals_left"), family="maze", seed=1)
@@ -57,7 +57,7 @@ WRONG_STARTS = {
     "no counts": (starting("t", []), "actor_counts has 0 numbers: expected 1"),
     "too many counts": (starting("t", [1, 1]), "actor_counts has 2 numbers: expected 1"),
     "negative count": (starting("t", [-1]), "actor_counts has -1"),
-    "nobody": (starting("t", [0]), "without actors"),
+    "nobody": (starting("t", [0]), "actor_counts has no actors"),
     "more actors than the family takes": (starting("t", [9]), "9 actors: expected an integer from 1 to 8"),
     "very many actors": (starting("t", [2**31 - 1]), "from 1 to 8"),
     "other agents than actors": (starting("t", [2], None, agents=3), "2 actors: expected 3"),
@@ -86,7 +86,7 @@ def test_starts_that_cannot_be(stage: Stage, name: str) -> None:
 
 def test_a_start_without_configuration_where_there_is_none(cpu: CPURenderer) -> None:
     stage = Stage(cpu)
-    with pytest.raises(InvalidArgument, match="no configuration of the environment"):
+    with pytest.raises(InvalidArgument, match="the environment has no configuration"):
         stage.start("t")
 
 
@@ -112,9 +112,9 @@ def test_limits_are_named(cpu: CPURenderer, limits: dict[str, Any], flag: str, j
     stage.check_empty()
 
 
-def test_a_trial_that_is_under_way_cannot_be_started(stage: Stage) -> None:
+def test_a_trial_that_is_in_tick_cannot_be_started(stage: Stage) -> None:
     stage.start("t")
-    with pytest.raises(AlreadyExists, match="'t' is under way"):
+    with pytest.raises(AlreadyExists, match="'t' exists already"):
         stage.start("t")
     assert stage.update("t", IDLE).observation_set.tick_id == 1
     stage.end("t")
@@ -123,7 +123,7 @@ def test_a_trial_that_is_under_way_cannot_be_started(stage: Stage) -> None:
 
 WRONG_ACTIONS = {
     "malformed": (MALFORMED, "worldloom.trials.Action"),
-    "unknown name": (action(jump=np.float32(1)), "'jump' is no action: expected some of move, turn"),
+    "unknown name": (action(jump=np.float32(1)), "unknown action 'jump': expected some of move, turn"),
     "dtype": (action(turn=np.int32(1)), "expected floats"),
     "shape": (action(move=np.zeros(3, np.float32)), "expected shape [2]"),
     "value": (action(turn=np.float32(1.5)), "from -1 to 1"),
@@ -136,7 +136,7 @@ WRONG_ACTIONS = {
 def test_actions_that_cannot_be(stage: Stage, name: str) -> None:
     content, words = WRONG_ACTIONS[name]
     stage.start("t", [2])
-    with pytest.raises(WrongAction) as caught:
+    with pytest.raises(InvalidAction) as caught:
         stage.update("t", IDLE, content)
     assert caught.value.actor_id == 1
     assert str(caught.value).startswith("the action of actor 1: ")
@@ -149,7 +149,7 @@ def test_a_refused_update_leaves_the_world_as_it_was(stage: Stage) -> None:
     for name in ("wrong", "right"):
         stage.start(name, [2], config(actor_class("p", "map.rgb"), family="maze", seed=3))
     turn = action(turn=np.float32(1.0))
-    with pytest.raises(WrongAction):
+    with pytest.raises(InvalidAction):
         stage.update("wrong", turn, MALFORMED)
     replies = [stage.update(name, turn, IDLE) for name in ("wrong", "right")]
     sets = [reply.observation_set for reply in replies]
@@ -160,14 +160,14 @@ def test_a_refused_update_leaves_the_world_as_it_was(stage: Stage) -> None:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_as_many_actions_as_actors(stage: Stage, count: int) -> None:
     stage.start("t", [2])
-    with pytest.raises(InvalidArgument, match=f"{count} actions came: expected 2"):
+    with pytest.raises(InvalidArgument, match=f"{count} actions: expected 2"):
         stage.update("t", *[IDLE] * count)
     assert stage.update("t", IDLE, IDLE).observation_set.tick_id == 1
 
 
 def test_an_update_without_actions_at_all(stage: Stage) -> None:
     stage.start("t")
-    with pytest.raises(InvalidArgument, match="0 actions came"):
+    with pytest.raises(InvalidArgument, match="0 actions"):
         stage.ask(stage.environment.update(api.EnvUpdateRequest(trial_id="t")))
 
 
@@ -191,7 +191,7 @@ def test_after_the_end(stage: Stage) -> None:
     assert stage.update("t", IDLE).end_trial
     stage.check_empty()
     for _ in range(2):
-        with pytest.raises(FailedPrecondition, match="'t' is over: its sequence has ended"):
+        with pytest.raises(FailedPrecondition, match="'t' is over: its episode has ended"):
             stage.update("t", IDLE)
         with pytest.raises(FailedPrecondition, match="'t' is over"):
             stage.on_message("t")

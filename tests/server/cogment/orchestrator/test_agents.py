@@ -17,7 +17,7 @@ from tests.support.trial_services import (
 )
 from worldloom.protos.cogment.api import agent_pb2
 from worldloom.protos.cogment.api.common_pb2 import Feedback
-from worldloom.server.cogment.environments.environment import WrongAction
+from worldloom.server.cogment.environments.trial_world import InvalidAction
 from worldloom.server.cogment.settings import HUMAN
 
 
@@ -146,7 +146,7 @@ def test_an_agent_that_fails_or_is_late_ends_the_trial(what: str, how: Any, code
             assert found is code
             assert text.startswith(f"trial '{trial_id}' is over: agent 1 (player) at {stage.endpoints['a']}: {what} ")
             assert words in text
-            assert stage.trials.running == 0
+            assert stage.trials.running_count == 0
             late, why = await status_of(stage.act(trial_id))
             assert late is Code.FAILED_PRECONDITION
             assert words in why
@@ -256,7 +256,7 @@ def test_a_trial_of_idle_agents_alone_ends() -> None:
             await stage.all_gone()
             code, text = await status_of(stage.act(trial_id))
             assert code is Code.FAILED_PRECONDITION
-            assert "none of its agents decides any more" in text
+            assert "none of its agents answers Decide any more" in text
 
     run(scenario)
 
@@ -264,9 +264,9 @@ def test_a_trial_of_idle_agents_alone_ends() -> None:
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        ({"feedbacks": [Feedback(actor_id=9, tick_id=-1)]}, "Decide gave feedback for actor 9"),
-        ({"feedbacks": [Feedback(tick_id=5)]}, "Decide gave feedback for tick 5"),
-        ({"messages": [message(9, "hello")]}, "Decide gave a message to receiver_id 9"),
+        ({"feedbacks": [Feedback(actor_id=9, tick_id=-1)]}, "Decide returned feedback for actor 9"),
+        ({"feedbacks": [Feedback(tick_id=5)]}, "Decide returned feedback for tick 5"),
+        ({"messages": [message(9, "hello")]}, "Decide returned a message to receiver_id 9"),
     ],
 )
 def test_remarks_that_cannot_be_are_a_failure_of_the_agent(reply: dict[str, Any], words: str) -> None:
@@ -303,7 +303,7 @@ def test_a_reply_that_is_no_message_is_a_failure_of_the_agent() -> None:
             trial_id = (await stage.start()).trial_id
             await stage.all_gone()
             _, text = await status_of(stage.act(trial_id))
-            assert "Decide answered with something else than the reply to that" in text
+            assert "Decide answered with bytes that are not a reply of that method" in text
             await server.stop(None)
 
     run(scenario)
@@ -323,7 +323,7 @@ def test_an_action_that_cannot_be_is_a_failure_of_its_agent(rule: str) -> None:
 
             async def refuse(request: Any, _context: Any) -> Any:
                 del stage.environment.instead["Update"]
-                raise WrongAction(1, "action 'fly': expected one of 'walk'")
+                raise InvalidAction(1, "action 'fly': expected one of 'walk'")
 
             stage.environment.instead["Update"] = refuse
             trial_id = (await stage.start()).trial_id
@@ -331,7 +331,7 @@ def test_an_action_that_cannot_be_is_a_failure_of_its_agent(rule: str) -> None:
             if rule == "end":
                 assert code is Code.INTERNAL
                 assert "agent 1 (player) at" in text
-                assert "Decide gave an action that cannot be: action 'fly'" in text
+                assert "Decide returned an invalid action: action 'fly'" in text
             else:
                 assert code is Code.OK
                 assert [list(one.action_set.actions) for one in stage.book.of("env", "Update")] == [
@@ -346,7 +346,7 @@ def test_an_environment_that_refuses_to_have_an_agent_do_nothing_ends_the_trial(
         async with play((HUMAN, "a"), on_agent_failure="idle") as stage:
 
             async def refuse(_request: Any, _context: Any) -> Any:
-                raise WrongAction(1, "whatever")
+                raise InvalidAction(1, "whatever")
 
             stage.environment.instead["Update"] = refuse
             code, text = await status_of(stage.act((await stage.start()).trial_id))

@@ -251,7 +251,7 @@ async def refuse(_requests: Any, context: Any) -> None:
 def test_an_exporter_that_fails_stops_no_trial(
     how: Callable[..., Any] | None, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("worldloom.server.cogment.orchestrator.datalog._MOST_BYTES", 1000)
+    monkeypatch.setattr("worldloom.server.cogment.orchestrator.datalog._MAX_QUEUED_BYTES", 1000)
 
     async def scenario() -> None:
         exporter = FakeExporter("exporter", Book())

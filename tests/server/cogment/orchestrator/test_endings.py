@@ -10,7 +10,7 @@ from worldloom.protos.cogment.api import environment_pb2
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams
 from worldloom.protos.errors import FailedPrecondition, Internal, InvalidArgument, NotFound, Unavailable
-from worldloom.server.cogment.environments.environment import WrongAction
+from worldloom.server.cogment.environments.trial_world import InvalidAction
 from worldloom.server.cogment.settings import HUMAN
 from worldloom.server.config import Limits
 
@@ -122,11 +122,14 @@ def test_an_environment_that_refuses_to_start_says_why_and_everyone_is_told() ->
 @pytest.mark.parametrize(
     ("observations", "words"),
     [
-        ({"observations": [{}], "actors_map": [0]}, "gave an actors_map of 1 entries: expected 2, one for each actor"),
-        ({"observations": [{}], "actors_map": [0, 0, 0]}, "gave an actors_map of 3 entries: expected 2"),
-        ({"observations": [{}], "actors_map": [0, 1]}, "entry for actor 1 is 1: expected 0 to 0, since it gave 1"),
+        (
+            {"observations": [{}], "actors_map": [0]},
+            "returned an actors_map of 1 entries: expected 2, one for each actor",
+        ),
+        ({"observations": [{}], "actors_map": [0, 0, 0]}, "returned an actors_map of 3 entries: expected 2"),
+        ({"observations": [{}], "actors_map": [0, 1]}, "entry for actor 1 is 1: expected 0 to 0, since it returned 1"),
         ({"observations": [{}, {}], "actors_map": [-1, 0]}, "entry for actor 0 is -1: expected 0 to 1"),
-        ({}, "gave an actors_map of 0 entries"),
+        ({}, "returned an actors_map of 0 entries"),
     ],
 )
 @pytest.mark.parametrize("remote", [False, True])
@@ -145,12 +148,12 @@ def test_maps_that_cannot_be_are_failures_of_the_environment(
             stage.environment.instead["Update"] = answer
             code, text = await status_of(stage.act((await stage.start()).trial_id))
             assert code is Code.INTERNAL
-            assert f"{name} gave" in text
+            assert f"{name} returned" in text
             assert words in text
             stage.environment.instead["Start"] = begin
             code, text = await status_of(stage.start())
             assert code is Code.INTERNAL
-            assert f"{name} gave" in text
+            assert f"{name} returned" in text
             assert words in text
             await stage.all_gone()
 
@@ -171,7 +174,7 @@ def test_feedback_of_an_environment_that_cannot_be_is_its_failure() -> None:
 def test_a_human_whose_action_cannot_be_may_give_another() -> None:
     async def refuse(request: Any, _context: Any) -> Any:
         place = [one.startswith(b"bad") for one in request.action_set.actions].index(True)
-        raise WrongAction(place, f"the action of actor {place} makes no sense")
+        raise InvalidAction(place, f"the action of actor {place} makes no sense")
 
     async def scenario() -> None:
         async with play((HUMAN, "a", HUMAN)) as stage:
@@ -202,7 +205,7 @@ def test_a_client_that_gives_up_start_leaves_nothing() -> None:
             call = stage.stub.Start(api.TrialStartRequest())
             await stage.book.until("env", "Start")
             call.cancel()
-            while stage.trials.running:
+            while stage.trials.running_count:
                 await asyncio.sleep(0)
             gate.set()
             await stage.book.until("env", "End")
@@ -231,8 +234,8 @@ def test_a_client_that_gives_up_an_action_may_give_another() -> None:
             action = stage.act(trial_id, 0, b"never mind")
             await stage.acted(trial_id)
             action.cancel()
-            seat = stage.trials._running[trial_id]._play.seats._seats[0]
-            while seat.waiting is not None:
+            human = stage.trials._running[trial_id]._run.humans._humans[0]
+            while human.reply is not None:
                 await asyncio.sleep(0)
             await asyncio.gather(stage.act(trial_id, 0, b"this"), stage.act(trial_id, 1, b"that"))
             assert stage.book.of("env", "Update")[0].action_set.actions == [b"this", b"that"]
@@ -250,13 +253,13 @@ def test_after_a_lost_answer_everyone_gets_a_snapshot() -> None:
             action = stage.act(trial_id)
             await stage.book.until("env", "Update")
             action.cancel()
-            seat = stage.trials._running[trial_id]._play.seats._seats[0]
-            waiting = seat.waiting
+            human = stage.trials._running[trial_id]._run.humans._humans[0]
+            waiting = human.reply
             assert waiting is not None
             while not waiting.cancelled():
                 await asyncio.sleep(0)
             gate.set()
-            while not seat.missed_last:
+            while not human.missed_last:
                 await asyncio.sleep(0)
             for _ in range(2):
                 await stage.act(trial_id)
@@ -275,7 +278,7 @@ def test_silent_humans_end_a_trial() -> None:
                 trial_id = (await stage.start()).trial_id
                 code, text = await status_of(stage.act(trial_id))
                 assert code is Code.FAILED_PRECONDITION
-                assert f"trial '{trial_id}' is over: its humans gave no sign of life {words}" in text
+                assert f"trial '{trial_id}' is over: its humans were inactive {words}" in text
                 await stage.all_gone()
                 assert [len(stage.book.of(who, "End")) for who in ("env", "a")] == [1, 1]
 
@@ -330,7 +333,7 @@ def test_a_server_that_stops_tells_everyone() -> None:
 
 def test_a_server_that_stops_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._CLOSING_S", 0.1)
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._CLOSE_TIMEOUT_S", 0.1)
         async with play((HUMAN, "a"), deadline_s=60) as stage:
             stage.agents["a"].instead["End"] = hang
             await stage.start()

@@ -99,10 +99,10 @@ def test_parameters_that_cannot_be_are_told_with_the_hook_that_gave_them(change:
         async with hooked(nothing, change, nothing) as (book, _, endpoints), play(pre_hooks=endpoints) as stage:
             code, text = await status_of(stage.start())
             assert code is Code.FAILED_PRECONDITION
-            assert text == f"the hook at {endpoints[1]} gave a trial parameters that cannot be: {words}"
+            assert text == f"the hook at {endpoints[1]} returned invalid parameters: {words}"
             assert book.calls() == ["hook0 PreTrial", "hook1 PreTrial"]
             assert stage.book.calls() == []
-            assert stage.trials.running == 0
+            assert stage.trials.running_count == 0
 
     run(scenario)
 
@@ -137,7 +137,7 @@ def test_trials_that_hooks_are_asked_about_count() -> None:
             assert (await status_of(stage.start()))[0] is Code.RESOURCE_EXHAUSTED
             first.cancel()
             hooks[0].instead.clear()
-            while stage.trials._coming:
+            while stage.trials._in_hooks:
                 await asyncio.sleep(0)
             await stage.start()
 

@@ -127,8 +127,8 @@ def test_a_tick_waits_for_all_humans_whether_they_have_joined_or_not() -> None:
 @pytest.mark.parametrize(
     ("actor_id", "code", "words"),
     [
-        (-1, Code.INVALID_ARGUMENT, "actor_id is -1: expected one of the trial's, 0 to 1"),
-        (2, Code.INVALID_ARGUMENT, "actor_id is 2: expected one of the trial's, 0 to 1"),
+        (-1, Code.INVALID_ARGUMENT, "actor_id is -1: expected an actor of the trial, 0 to 1"),
+        (2, Code.INVALID_ARGUMENT, "actor_id is 2: expected an actor of the trial, 0 to 1"),
         (-(2**31), Code.INVALID_ARGUMENT, "actor_id is -2147483648"),
         (1, Code.INVALID_ARGUMENT, "actor 1 is an agent: expected a human actor; the trial has 0"),
     ],
@@ -199,7 +199,7 @@ def test_after_its_end_a_trial_answers_with_why_it_ended_and_end_is_no_error(nam
 
 def test_trials_that_are_over_are_forgotten_some_day(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._MOST_REMEMBERED", 2)
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._MAX_ENDED", 2)
         async with play() as stage:
             ids = [(await stage.start()).trial_id for _ in range(3)]
             for trial_id in ids:
@@ -217,7 +217,7 @@ def test_end_ends_for_everyone() -> None:
             trial_id = (await stage.start()).trial_id
             await stage.act(trial_id)
             await stage.end(trial_id)
-            assert stage.trials.running == 0
+            assert stage.trials.running_count == 0
             await stage.end(trial_id)
             await stage.all_gone()
             for who in ("env", "a", "b"):
@@ -250,7 +250,7 @@ def test_feedback_becomes_the_reward_of_an_agent() -> None:
 @pytest.mark.parametrize(
     ("feedback", "words"),
     [
-        (Feedback(actor_id=2, tick_id=-1), "feedback for actor 2: expected one of the trial's, 0 to 1"),
+        (Feedback(actor_id=2, tick_id=-1), "feedback for actor 2: expected an actor of the trial, 0 to 1"),
         (Feedback(actor_id=2**32 - 1, tick_id=-1), "feedback for actor 4294967295"),
         (Feedback(tick_id=1), "feedback for tick 1: expected 0 to 0, or -1 for the latest"),
         (Feedback(tick_id=-2), "feedback for tick -2"),
@@ -357,7 +357,7 @@ def test_more_trials_than_allowed_are_refused() -> None:
             await stage.start()
             code, text = await status_of(stage.start())
             assert code is Code.RESOURCE_EXHAUSTED
-            assert "2 trials are under way" in text
+            assert "2 trials are running or ending" in text
             assert "max_trials" in text
             await stage.end(first)
             await stage.start()
@@ -394,7 +394,7 @@ def test_requests_that_are_too_large_are_refused() -> None:
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.orchestrator.messages._MOST_BYTES", 3000)
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trial_state._MAX_BYTES", 3000)
         async with play((HUMAN, "a"), datalog_file=tmp_path / "log") as stage:
             trial_id = (await stage.start()).trial_id
             letter = api.TrialMessageRequest(trial_id=trial_id, messages=[message(1, "x" * 1200)])
@@ -416,9 +416,9 @@ def test_these_calls_are_signs_of_life(sign: str) -> None:
     async def scenario() -> None:
         async with play() as stage:
             trial_id = (await stage.start()).trial_id
-            seats = stage.trials._running[trial_id]._play.seats
-            before_s = seats._last_sign_s
+            seats = stage.trials._running[trial_id]._run.humans
+            before_s = seats._last_active_s
             await getattr(stage.stub, sign)(CALLS[sign](trial_id=trial_id))
-            assert seats._last_sign_s > before_s
+            assert seats._last_active_s > before_s
 
     run(scenario)

@@ -7,7 +7,7 @@ import grpc
 
 from tests.support.trial_services import Code, Play, hang, play, run
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
-from worldloom.server.cogment.orchestrator import service as action_stream
+from worldloom.server.cogment import services
 from worldloom.server.cogment.settings import HUMAN
 
 
@@ -48,7 +48,7 @@ def test_actions_that_were_sent_ahead_follow_each_other() -> None:
         async with play((HUMAN, "a")) as stage:
             trial_id = (await stage.start()).trial_id
             stream = stage.stub.ActionStream()
-            count = 2 * action_stream._MOST_WAITING
+            count = 2 * services._MAX_UNANSWERED
             for tick in range(count):
                 await stream.write(action(trial_id, 0, b"%d" % tick))
             await stream.done_writing()
@@ -123,7 +123,7 @@ def test_a_trial_that_ends_answers_the_stream_that_waits_for_it() -> None:
             stage.agents["a"].instead["Decide"] = hang
             trial_id = (await stage.start()).trial_id
             stream = stage.stub.ActionStream()
-            for _ in range(2 * action_stream._MOST_WAITING):  # more than is read
+            for _ in range(2 * services._MAX_UNANSWERED):  # more than is read
                 await stream.write(action(trial_id))
             await stage.acted(trial_id)
             await stage.end(trial_id)
@@ -138,13 +138,13 @@ def test_a_client_that_vanishes_leaves_nothing_waiting() -> None:
     async def scenario() -> None:
         async with play((HUMAN, HUMAN)) as stage:
             trial_id = await joined(stage)
-            seat = stage.trials._running[trial_id]._play.seats._seats[0]
+            human = stage.trials._running[trial_id]._run.humans._humans[0]
             stream = stage.stub.ActionStream()
             for _ in range(3):
                 await stream.write(action(trial_id, 0, b"never mind"))
             await stage.acted(trial_id)
             stream.cancel()
-            while seat.waiting is not None:
+            while human.reply is not None:
                 await asyncio.sleep(0)
             await asyncio.gather(stage.act(trial_id, 0, b"this"), stage.act(trial_id, 1, b"that"))
             assert stage.book.of("env", "Update")[0].action_set.actions == [b"this", b"that"]

@@ -94,7 +94,7 @@ async def test_update_gives_observations_feedback_and_the_end(served: Served) ->
         assert [one.value for one in reply.feedbacks] == direct.pool.reward[direct.lanes[0]].tolist()
         assert reply.end_trial == (tick_id == 3)
         assert not reply.messages
-    async with refused(grpc.StatusCode.FAILED_PRECONDITION, "'t' is over: its sequence has ended"):
+    async with refused(grpc.StatusCode.FAILED_PRECONDITION, "'t' is over: its episode has ended"):
         await served.stub.Update(updating("t", IDLE, IDLE))
     await served.stub.End(api.EnvEndRequest(trial_id="t"))
 
@@ -131,7 +131,7 @@ async def test_version(served: Served) -> None:
 async def test_every_code(served: Served) -> None:
     stub = served.stub
     await stub.Start(starting("t"))
-    async with refused(grpc.StatusCode.ALREADY_EXISTS, "'t' is under way"):
+    async with refused(grpc.StatusCode.ALREADY_EXISTS, "'t' exists already"):
         await stub.Start(starting("t"))
     async with refused(grpc.StatusCode.NOT_FOUND, "no trial 'u'"):
         await stub.Update(updating("u", IDLE))
@@ -143,7 +143,7 @@ async def test_every_code(served: Served) -> None:
         await stub.Start(starting("u", [1], config(actor_class("p"), family="mase")))
     async with refused(grpc.StatusCode.INVALID_ARGUMENT, "the action of actor 0"):
         await stub.Update(updating("t", b"\xff"))
-    async with refused(grpc.StatusCode.INVALID_ARGUMENT, "2 actions came: expected 1"):
+    async with refused(grpc.StatusCode.INVALID_ARGUMENT, "2 actions: expected 1"):
         await stub.Update(updating("t", IDLE, IDLE))
     async with refused(grpc.StatusCode.INVALID_ARGUMENT, "actor_id is 1"):
         await stub.OnMessage(api.EnvOnMessageRequest(trial_id="t", actor_id=1))
