@@ -196,11 +196,12 @@ class HumanActors:
         return any(human.missed_last for human in self._humans.values())
 
     def _find(self, actor_id: int) -> HumanActor:
-        actor = self._actors.find(actor_id)
-        if not actor.is_human:
+        human = self._humans.get(actor_id)
+        if human is None:
+            self._actors.find(actor_id)  # raises if there is no such actor
             humans = ", ".join(map(str, self._humans)) or "none"
             raise InvalidArgument(f"actor {actor_id} is an agent: expected a human actor; the trial has {humans}")
-        return self._humans[actor_id]
+        return human
 
 
 class MessageQueue:

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from tests.support.trial_services import Book, FakeAgent, listening, run
+from tests.support.trial_services import CallLog, FakeAgent, listening, run
 from worldloom.protos.cogment.api.agent_pb2_grpc import AgentStub
 from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest
 from worldloom.server.cogment.orchestrator import remote_services as module
@@ -63,7 +63,7 @@ def test_replies_may_be_as_large_as_the_limit_says(most_bytes: int, is_taken: bo
 
     async def scenario() -> None:
         channels = Channels(Limits(max_reply_bytes=most_bytes))
-        async with listening(Verbose("a", Book())) as (endpoint, _):
+        async with listening(Verbose("a", CallLog())) as (endpoint, _):
             call = AgentStub(channels.acquire(endpoint)).Version(VersionRequest(), timeout=10)
             assert await call.code() is (grpc.StatusCode.OK if is_taken else grpc.StatusCode.RESOURCE_EXHAUSTED)
             await channels.close()
