@@ -211,7 +211,7 @@ class ActionStream:
         if self._latest.get(actor) is task:
             del self._latest[actor]
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: nobody awaits the tasks of a stream that has ended
+            task.exception()  # mark it as retrieved: the tasks of an ended stream are not awaited
 
     async def _write_replies(self) -> None:
         """Write replies in order; the first error ends the stream."""

@@ -62,7 +62,7 @@ class Actor:
 
     @property
     def is_human(self) -> bool:
-        """Whether its actions come through the Trial service."""
+        """Return whether its actions come through the Trial service."""
         return self.endpoint == HUMAN
 
     def __str__(self) -> str:

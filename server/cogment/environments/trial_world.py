@@ -64,7 +64,7 @@ class TickResult(NamedTuple):
     """Index of each actor's observation."""
     rewards: list[float]
     is_last: bool
-    """Whether the episode has ended, and the trial with it."""
+    """True if the episode has ended, and the trial with it."""
 
 
 Reply: TypeAlias = TickResult | RequestError | None

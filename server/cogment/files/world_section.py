@@ -42,7 +42,7 @@ class ActorClass(NamedTuple):
     id: str
     actor_count: int
     has_deltas: bool
-    """Whether its observations have a delta type."""
+    """True if its observations have a delta type."""
 
 
 def parse_world_config(config: Entry, classes: Sequence[ActorClass], actors: Entry, limits: Limits) -> bytes:

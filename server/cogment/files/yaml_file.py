@@ -33,7 +33,7 @@ class Entry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is a key without a value."""
+        """Return whether there is a key without a value."""
         return isinstance(self._node, yaml.ScalarNode) and _tag_name(self._node) == "nothing"
 
     def fail(self, problem: str) -> NoReturn:
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
+        """Return whether the value is a list."""
         return isinstance(self._node, yaml.SequenceNode)
 
     def scalar(self, expected: str = "a single value") -> Any:

@@ -69,7 +69,7 @@ class TrialRecorder:
 
     @property
     def has_sinks(self) -> bool:
-        """Whether samples are written anywhere; without sinks nothing need be recorded."""
+        """Return whether there is a sink; without one nothing need be recorded."""
         return bool(self._sinks)
 
     def keep(

@@ -175,7 +175,7 @@ class RemoteAgents:
         self._on_failure = on_failure
         self._has_idled: set[RemoteAgent] = set()
         self.have_missed_last = False
-        """Whether Decide failed for any of them in this tick: it may not know the last observation."""
+        """True if Decide failed for any of them in this tick: it may not know the last observation."""
 
     def starts(self, actor_counts: Sequence[int], trial_config: TrialConfig | None) -> list[Coroutine[Any, Any, None]]:
         """Return the Start call of each agent. One that fails prevents the trial, whatever `on_failure` is."""

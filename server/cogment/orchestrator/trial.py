@@ -284,7 +284,7 @@ class Trial:
 
     @property
     def has_started(self) -> bool:
-        """Whether all agents and the environment have started."""
+        """Return whether all agents and the environment have started."""
         return self._start_reply is not None
 
     async def wait_started(self) -> api.TrialStartReply:

@@ -81,9 +81,9 @@ class HumanActor:
         self.reply: asyncio.Future[TrialActionReply] | None = None
         """Reply that the Action call waits for."""
         self.is_in_tick = False
-        """Whether the tick has taken the action, which can no longer be withdrawn."""
+        """True once the tick has taken the action, which can no longer be withdrawn."""
         self.missed_last = False
-        """Whether the last reply did not reach the client."""
+        """True if the last reply did not reach the client."""
 
     def clear(self) -> None:
         """Remove the action, ready for the next one."""
@@ -192,7 +192,7 @@ class HumanActors:
 
     @property
     def have_missed_last(self) -> bool:
-        """Whether the last reply to any of them did not reach its client."""
+        """Return whether the last reply to any of them did not reach its client."""
         return any(human.missed_last for human in self._humans.values())
 
     def _find(self, actor_id: int) -> HumanActor:
@@ -217,7 +217,7 @@ class MessageQueue:
 
     @property
     def has_messages(self) -> bool:
-        """Whether any message waits."""
+        """Return whether any message waits."""
         return bool(self._waiting)
 
     def check(self, messages: Sequence[Message]) -> None:

@@ -34,7 +34,7 @@ log = Log("trials")
 _MAX_ENDED = 4096
 """Maximum number of ended trials whose reason is kept."""
 _CLOSE_TIMEOUT_S = 5.0
-"""How long a server that stops waits for the agents and environments of its trials to end."""
+"""Timeout for the agents and environments of all trials to end, when the server stops."""
 
 
 class Trials:
