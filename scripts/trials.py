@@ -1,11 +1,12 @@
-"""A thousand trials, a hundred at once, while agents and clients are killed: `python -m scripts.trials`.
+"""Stress test of many trials, while agents and clients are killed: `python -m scripts.trials`.
 
-Trials of one seed must all go alike, to the byte, whatever happens to the others; those whose agents are killed must
-end and say why; and in the end nothing is left of any of them. Prints a table; exits with 1 if anything was not as it
-should be.
+Trials with the same seed must give the same bytes, whatever happens to others. Trials whose agents are killed must end
+with an error that names the agent. At the end the server must hold nothing of any trial. Prints a table; exits with 1
+if a check failed.
 """
 
 import argparse
+import asyncio
 import json
 import random
 import subprocess
@@ -26,14 +27,18 @@ from dm_env_rpc.v1.extensions.properties import PropertiesExtension
 from scripts.report import Report
 from scripts.support.server_process import serving
 from scripts.support.stream_client import free_port
-from scripts.trials_services import DOOMED
-from scripts.trials_together import advance_together
+from scripts.trials_services import DOOMED, action_of
+from worldloom.protos.cogment.api import environment_pb2 as api
+from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub
 
 MAX_INACTIVITY_S = 2
 SEEDS = 20
 WHEN_AGENTS_DIE = {"UNAVAILABLE", "INTERNAL", "FAILED_PRECONDITION"}
-"""What clients are told: that the agent is gone, that it knows nothing of the trial, that the trial is over by now."""
+"""Expected statuses: the agent is unreachable, it does not know the trial, or the trial is over."""
+ACTORS = 2
+"""Number of actors of each trial."""
 _TIMEOUT_S = 600.0
+_CALL_TIMEOUT_S = 60.0
 _READY_TIMEOUT_S = 60.0
 FILE = """\
 actor_classes: [{{id: player}}, {{id: agent}}]
@@ -54,28 +59,28 @@ trial_params:
 
 @contextmanager
 def process(module: str, *words: object) -> Iterator["subprocess.Popen[str]"]:
-    """Another program, ready; killed at the end if it is still there."""
+    """Run a module of scripts in a process, wait until it is ready, and kill it at the end."""
     command = [sys.executable, "-m", f"scripts.{module}", *map(str, words)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
-        impatience = threading.Timer(_READY_TIMEOUT_S, started.kill)
-        impatience.start()
+        kill_timer = threading.Timer(_READY_TIMEOUT_S, started.kill)
+        kill_timer.start()
         try:
             assert started.stdout is not None
             if started.stdout.readline() != "ready\n":
-                raise RuntimeError(f"{module} did not get ready: see above")
-            impatience.cancel()
+                raise RuntimeError(f"{module} did not print ready: its output above says why")
+            kill_timer.cancel()
             yield started
         finally:
-            impatience.cancel()
+            kill_timer.cancel()
             started.kill()
 
 
-def result(client: "subprocess.Popen[str]", word: str = "") -> dict[str, Any]:
-    """What clients found, who may be told a last word."""
-    out, _ = client.communicate(word, timeout=_TIMEOUT_S)
+def result(client: "subprocess.Popen[str]", input_line: str = "") -> dict[str, Any]:
+    """Wait for a process of clients, after sending it a line, and return its results."""
+    out, _ = client.communicate(input_line, timeout=_TIMEOUT_S)
     if client.returncode:
         return {
-            "told": [],
+            "finished": [],
             "endings": {},
             "problems": [f"a client ended with exit code {client.returncode}: see above"],
         }
@@ -84,7 +89,7 @@ def result(client: "subprocess.Popen[str]", word: str = "") -> dict[str, Any]:
 
 
 class Killer(threading.Thread):
-    """Starts programs over and over, and kills them in the middle of what they do."""
+    """A thread that starts a program again and again, and kills it after a random time."""
 
     def __init__(self, life_s: float, module: str, *words: object) -> None:
         super().__init__(daemon=True)
@@ -94,7 +99,7 @@ class Killer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """One after the other."""
+        """Start and kill, until stopped."""
         rng = random.Random(0)
         while not self._is_over.is_set():
             with process(self._module, *self._words) as started:
@@ -104,22 +109,22 @@ class Killer(threading.Thread):
             self.kills += 1
 
     def stop(self) -> None:
-        """No more."""
+        """Stop after the current program."""
         self._is_over.set()
         self.join(_READY_TIMEOUT_S)
 
 
 def run(trials: int, at_once: int, ticks: int) -> Report:
-    """All of it."""
+    """Run the whole test."""
     report = Report()
     steady, doomed = free_port(), free_port()
     endpoints = f"grpc://127.0.0.1:{steady},grpc://127.0.0.1:{doomed}"
     few = max(1, at_once // 10)
-    with ExitStack() as at_the_end:
-        folder = Path(at_the_end.enter_context(tempfile.TemporaryDirectory()))
+    with ExitStack() as exit_stack:
+        folder = Path(exit_stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "trial.yaml").write_text(FILE.format(steady=steady, max_inactivity=MAX_INACTIVITY_S))
-        agents = at_the_end.enter_context(process("trials_services", steady, endpoints))
-        server = at_the_end.enter_context(serving("--cogment", str(folder / "trial.yaml"), "--log-level", "error"))
+        agents = exit_stack.enter_context(process("trials_services", steady, endpoints))
+        server = exit_stack.enter_context(serving("--cogment", str(folder / "trial.yaml"), "--log-level", "error"))
         agent_killer = Killer(1.5, "trials_services", doomed, endpoints)
         client_killer = Killer(2.0, "trials_client", "vanishing", server.address, 10**6, few, 10**6, SEEDS)
         began_s = time.monotonic()
@@ -129,47 +134,49 @@ def run(trials: int, at_once: int, ticks: int) -> Report:
         ):
             found = result(first)
             took_s = time.monotonic() - began_s
-            unlucky = result(second, "enough\n")
+            doomed_result = result(second, "enough\n")
         agent_killer.stop()
         client_killer.stop()
-        judge(found, trials, report)
-        report.row("played", f"{trials} trials of {ticks} ticks, {at_once} at once, in {took_s:.0f} s")
-        judge_unlucky(unlucky, report)
+        check_steady(found, trials, report)
+        report.row("finished", f"{trials} trials of {ticks} ticks, {at_once} at once, in {took_s:.0f} s")
+        check_doomed(doomed_result, report)
         report.row(
             "agents killed",
-            f"{agent_killer.kills} times; {sum(unlucky['endings'].values())} trials ended by it, "
-            f"{len(unlucky['told'])} did not notice: {unlucky['endings']}",
+            f"{agent_killer.kills} times; {sum(doomed_result['endings'].values())} trials ended by that, "
+            f"{len(doomed_result['finished'])} finished all the same: {doomed_result['endings']}",
         )
         report.row("clients killed", f"{client_killer.kills} times, with {few} trials each")
-        report.expect(agent_killer.kills > 0 and client_killer.kills > 0, "nobody was killed")
-        advance_together(server.address, at_once, ticks, report)
+        report.expect(agent_killer.kills > 0 and client_killer.kills > 0, "no process was killed")
+        advance_in_lockstep(server.address, at_once, ticks, report)
         check_nothing_left(server.address, agents, report)
     return report
 
 
-def judge(found: dict[str, Any], trials: int, report: Report) -> None:
-    """Those who were left alone noticed nothing, and saw the same if their seed was the same."""
+def check_steady(found: dict[str, Any], trials: int, report: Report) -> None:
+    """Check that undisturbed trials finished, with the same bytes for the same seed."""
     report.problems += found["problems"]
-    report.expect(len(found["told"]) == trials, f"{len(found['told'])} trials went well: expected {trials}")
-    alike: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for seed, ticks, digest in found["told"]:
-        alike[seed].add((ticks, digest))
-    different = [seed for seed, ways in alike.items() if len(ways) > 1]
-    report.row("went alike", f"all trials of {len(alike) - len(different)} of {len(alike)} seeds, to the byte")
-    report.expect(not different, f"trials of the seeds {different} went differently: expected the same")
+    report.expect(len(found["finished"]) == trials, f"{len(found['finished'])} trials finished: expected {trials}")
+    by_seed: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for seed, ticks, digest in found["finished"]:
+        by_seed[seed].add((ticks, digest))
+    different = [seed for seed, digests in by_seed.items() if len(digests) > 1]
+    report.row("deterministic", f"all trials of {len(by_seed) - len(different)} of {len(by_seed)} seeds, to the byte")
+    report.expect(not different, f"trials of the seeds {different} differ: expected the same")
 
 
-def judge_unlucky(unlucky: dict[str, Any], report: Report) -> None:
-    """Those whose agents were killed were told so."""
-    unnamed = [text for text in unlucky["problems"] if "agent 1 (agent) at grpc://" not in text]
+def check_doomed(doomed: dict[str, Any], report: Report) -> None:
+    """Check that trials whose agents were killed ended with an error that names the agent."""
+    unnamed = [text for text in doomed["problems"] if "agent 1 (agent) at grpc://" not in text]
     report.problems += unnamed[:5]
-    strange = set(unlucky["endings"]) - WHEN_AGENTS_DIE
-    report.expect(not strange, f"trials whose agents were killed ended with {strange}: expected {WHEN_AGENTS_DIE}")
-    report.expect(bool(unlucky["endings"]), "no trial noticed that its agent was killed")
+    unexpected = set(doomed["endings"]) - WHEN_AGENTS_DIE
+    report.expect(
+        not unexpected, f"trials whose agents were killed ended with {unexpected}: expected {WHEN_AGENTS_DIE}"
+    )
+    report.expect(bool(doomed["endings"]), "no trial ended because its agent was killed")
 
 
 def check_nothing_left(address: str, agents: "subprocess.Popen[str]", report: Report) -> None:
-    """No trial, world, task or actor is left, when the time of those is up whose clients are gone."""
+    """Check that no trial, world, task or actor is left, once trials without a client have timed out."""
     expected = {"trials": 0, "trials_played": 0, "worlds": 0, "lanes": 0, "streams": 1}
     deadline_s = time.monotonic() + MAX_INACTIVITY_S + 20.0
     with grpc.insecure_channel(address) as channel:
@@ -182,15 +189,44 @@ def check_nothing_left(address: str, agents: "subprocess.Popen[str]", report: Re
         ticks, batch, draws, frames = (
             properties[f"counters.{name}"] for name in ("ticks", "mean_batch", "draws", "frames.rgb")
         )
-    report.row("left in the end", ", ".join(f"{count} {name}" for name, count in left.items()))
-    report.expect(left == expected, f"left in the end: {left}, expected {expected}")
-    actors = ask(agents)
+    report.row("left at the end", ", ".join(f"{count} {name}" for name, count in left.items()))
+    report.expect(left == expected, f"left at the end: {left}, expected {expected}")
+    actors = count_actors(agents)
     report.expect(actors == "0", f"the agents have {actors} actors left: expected 0")
-    report.row("batches", f"{ticks} of {batch:.1f} steps on average; {frames / max(draws, 1):.1f} pictures a draw")
+    report.row("batches", f"{ticks} of {batch:.1f} steps on average; {frames / max(draws, 1):.1f} frames a draw")
 
 
-def ask(agents: "subprocess.Popen[str]") -> str:
-    """How many actors a process of agents serves."""
+def advance_in_lockstep(address: str, trials: int, ticks: int, report: Report) -> None:
+    """Advance many trials of the Environment service in lockstep, and check that they are drawn in batches."""
+    names = ("ticks", "steps", "draws", "frames.rgb")
+    with grpc.insecure_channel(address) as channel:
+        properties = PropertiesExtension(Connection(channel))
+        before = {name: int(properties[f"counters.{name}"]) for name in names}
+        asyncio.run(_advance(address, trials, ticks))
+        grown = {name: int(properties[f"counters.{name}"]) - before[name] for name in names}
+    batch = grown["steps"] / max(grown["ticks"], 1)
+    drawn = grown["frames.rgb"] / max(grown["draws"], 1)
+    report.row(f"{trials} advanced at once", f"batches of {batch:.1f} steps on average, {drawn:.1f} frames a draw")
+    report.expect(grown["steps"] == ACTORS * trials * (ticks + 1), f"{grown['steps']} steps of trials in lockstep")
+    report.expect(batch > 2 * ACTORS, f"batches of {batch:.1f} steps: expected more than two trials have")
+
+
+async def _advance(address: str, trials: int, ticks: int) -> None:
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = EnvironmentStub(channel)
+        ids = [f"lockstep-{number}" for number in range(trials)]
+        starts = [api.EnvStartRequest(trial_id=one, actor_counts=[1] * ACTORS) for one in ids]
+        await asyncio.gather(*(stub.Start(start, timeout=_CALL_TIMEOUT_S) for start in starts))
+        for tick in range(ticks):
+            actions = api.ActionSet(actions=[action_of(tick)] * ACTORS)
+            updates = [api.EnvUpdateRequest(trial_id=one, action_set=actions) for one in ids]
+            replies = await asyncio.gather(*(stub.Update(update, timeout=_CALL_TIMEOUT_S) for update in updates))
+            assert all(reply.observation_set.tick_id == tick + 1 for reply in replies)
+        await asyncio.gather(*(stub.End(api.EnvEndRequest(trial_id=one), timeout=_CALL_TIMEOUT_S) for one in ids))
+
+
+def count_actors(agents: "subprocess.Popen[str]") -> str:
+    """Return the number of actors that a process of agents serves."""
     assert agents.stdin is not None
     assert agents.stdout is not None
     agents.stdin.write("\n")
@@ -199,11 +235,11 @@ def ask(agents: "subprocess.Popen[str]") -> str:
 
 
 def main(given: list[str] | None = None) -> int:
-    """Run, and print."""
+    """Run the test and print its report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=1000, help="left alone (default: %(default)s)")
-    parser.add_argument("--at-once", type=int, default=100, help="of them at a time (default: %(default)s)")
-    parser.add_argument("--ticks", type=int, default=30, help="of each (default: %(default)s)")
+    parser.add_argument("--trials", type=int, default=1000, help="number of undisturbed trials (default: %(default)s)")
+    parser.add_argument("--at-once", type=int, default=100, help="maximum of concurrent trials (default: %(default)s)")
+    parser.add_argument("--ticks", type=int, default=30, help="ticks of each trial (default: %(default)s)")
     args = parser.parse_args(given)
     return run(args.trials, args.at_once, args.ticks).tell()
 

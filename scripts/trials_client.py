@@ -1,10 +1,10 @@
-"""The clients of `python -m scripts.trials`: one process that plays many trials at once.
+"""The clients of `python -m scripts.trials`: one process that runs many trials concurrently.
 
     python -m scripts.trials_client USER ADDRESS TRIALS AT_ONCE TICKS SEEDS
 
-Each trial is played for so many ticks and ended by its client, unless it ends before. Its seed is its number modulo
-SEEDS, so that many must go alike. It prints `ready`, begins no more trials when a line comes in, and prints what it
-found as a line of JSON.
+Each trial runs for TICKS ticks and is ended by its client, unless it ends before. Its seed is its number modulo SEEDS,
+so that many trials have the same seed. The process prints `ready`, starts no more trials when it reads a line, and
+prints its results as a line of JSON.
 """
 
 import asyncio
@@ -26,81 +26,81 @@ from worldloom.protos.worldloom import trials_pb2
 _TIMEOUT_S = 60.0
 _CONNECTIONS = 4
 _PAUSE_S = 0.1
-"""After a failure: what was killed is not there at once."""
+"""Pause after a failure, until a killed service runs again."""
 
 
-class Player:
-    """Plays trials one after the other."""
+class TrialClient:
+    """A client that runs trials one after another."""
 
     def __init__(self, user: str, stub: Any, ticks: int, seeds: int) -> None:
         self._user, self._stub, self._ticks, self._seeds = user, stub, ticks, seeds
-        self.told: list[tuple[int, int, int]] = []
-        """Of each trial that went well: its seed, its ticks, a digest of all that was seen."""
+        self.finished: list[tuple[int, int, int]] = []
+        """(seed, ticks, digest of all observations) of each trial that finished."""
         self.problems: list[str] = []
         self.endings: Counter[str] = Counter()
-        """Of the others, by status."""
+        """Number of the other trials by status."""
 
-    async def play(self, number: int) -> None:
-        """One trial."""
+    async def run_trial(self, number: int) -> None:
+        """Run one trial and add its result."""
         seed = number % self._seeds
         try:
-            self.told.append((seed, *await self._play(seed)))
+            self.finished.append((seed, *await self._run(seed)))
         except grpc.aio.AioRpcError as error:
             self.endings[error.code().name] += 1
             self.problems.append(f"trial {number} of {self._user}: {error.code().name}: {error.details()}"[:300])
             await asyncio.sleep(_PAUSE_S)
 
-    async def _play(self, seed: int) -> tuple[int, int]:
+    async def _run(self, seed: int) -> tuple[int, int]:
         config = trials_pb2.TrialConfig()
         config.world_settings["seed"].CopyFrom(tensor_utils.pack_tensor(seed))
         request = api.TrialStartRequest(user_id=self._user)
         request.config.content = config.SerializeToString()
         start = await self._stub.Start(request, timeout=_TIMEOUT_S)
-        digest, is_over, tick = self._see(start.observation, 0, 0), False, 0
+        digest, is_over, tick = self._add_observation(start.observation, 0, 0), False, 0
         while not is_over and tick < self._ticks:
             tick += 1
             action = api.TrialActionRequest(
                 trial_id=start.trial_id, actor_id=start.actor_id, action=Action(content=action_of(seed + tick))
             )
             reply = await self._stub.Action(action, timeout=_TIMEOUT_S)
-            digest, is_over = self._see(reply.observation, tick, digest), reply.trial_is_over
+            digest, is_over = self._add_observation(reply.observation, tick, digest), reply.trial_is_over
         await self._stub.End(api.TrialEndRequest(trial_id=start.trial_id), timeout=_TIMEOUT_S)
         return tick, digest
 
-    def _see(self, observation: Observation, tick: int, digest: int) -> int:
+    def _add_observation(self, observation: Observation, tick: int, digest: int) -> int:
         if observation.tick_id != tick or not observation.data.snapshot:
             self.problems.append(f"tick {observation.tick_id}, snapshot {observation.data.snapshot}: expected {tick}")
         return zlib.crc32(observation.data.content, digest)
 
 
 async def main(user: str, address: str, trials: int, at_once: int, ticks: int, seeds: int) -> None:
-    """Play them all."""
+    """Run all trials and print the results."""
     numbers = iter(range(trials))
     channels = [
         grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(_CONNECTIONS)
     ]
-    players = [Player(user, TrialStub(channels[one % len(channels)]), ticks, seeds) for one in range(at_once)]
+    clients = [TrialClient(user, TrialStub(channels[one % len(channels)]), ticks, seeds) for one in range(at_once)]
 
-    enough = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+    stop_line = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
 
-    async def keep_playing(player: Player) -> None:
+    async def run_trials(client: TrialClient) -> None:
         for number in numbers:
-            if enough.done() and enough.result():
+            if stop_line.done() and stop_line.result():
                 return
-            await player.play(number)
+            await client.run_trial(number)
 
     for channel in channels:
         await asyncio.wait_for(channel.channel_ready(), _TIMEOUT_S)
     print("ready", flush=True)
-    await asyncio.gather(*map(keep_playing, players))
+    await asyncio.gather(*map(run_trials, clients))
     for channel in channels:
         await channel.close()
-    found = {
-        "told": [one for player in players for one in player.told],
-        "problems": [one for player in players for one in player.problems],
-        "endings": sum((player.endings for player in players), Counter()),
+    results = {
+        "finished": [one for client in clients for one in client.finished],
+        "problems": [one for client in clients for one in client.problems],
+        "endings": sum((client.endings for client in clients), Counter()),
     }
-    print(json.dumps(found), flush=True)
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python -m scripts.trials_services PORT HOOKED
 
-An agent does what its pixels say, the same for the same pixels. The hook sends trials to the agents at one of the
-endpoints of HOOKED, which are separated by commas: user `doomed-…` to the last, all others to the first. It prints
-`ready`, and for every line that comes in how many actors it serves.
+An agent's action is a function of its pixels. The hook directs trials to the agents at one of the endpoints of HOOKED,
+which are separated by commas: those of user `doomed…` to the last, all others to the first. The process prints `ready`,
+and for each line that it reads the number of actors that it serves.
 """
 
 # ruff: noqa: D102, N802  # the services' own names
@@ -24,28 +24,28 @@ from worldloom.protos.cogment.api.hooks_pb2_grpc import TrialHooksServicer, add_
 from worldloom.protos.worldloom import trials_pb2
 
 DOOMED = "doomed"
-"""What the names of users begin with whose agents are killed."""
+"""Start of the names of users whose agents are killed."""
 
 
 class Agents(AgentServicer):
-    """Actors by trial and id, with what they saw last."""
+    """An Agent service that keeps the last observation of each actor."""
 
     def __init__(self) -> None:
-        self.seen: dict[tuple[str, int], trials_pb2.Observation] = {}
+        self.observations: dict[tuple[str, int], trials_pb2.Observation] = {}
 
     async def Start(self, request: api.AgentStartRequest, context: Any) -> api.AgentStartReply:
-        self.seen[request.trial_id, request.actor_id] = trials_pb2.Observation()
+        self.observations[request.trial_id, request.actor_id] = trials_pb2.Observation()
         return api.AgentStartReply()
 
     async def Decide(self, request: api.AgentDecideRequest, context: Any) -> api.AgentDecideReply:
-        seen = self.seen.get((request.trial_id, request.actor_id))
-        if seen is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "this agent was started anew and knows nothing of the trial")
-        assert seen is not None
+        observation = self.observations.get((request.trial_id, request.actor_id))
+        if observation is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "the trial is unknown: this agent was restarted")
+        assert observation is not None
         if request.observation.data.snapshot:
-            seen.Clear()
-        seen.MergeFromString(request.observation.data.content)
-        pixels = seen.observations["eye.rgb"].uint8s.array
+            observation.Clear()
+        observation.MergeFromString(request.observation.data.content)
+        pixels = observation.observations["eye.rgb"].uint8s.array
         return api.AgentDecideReply(action=Action(content=action_of(zlib.crc32(pixels))))
 
     async def Reward(self, request: api.AgentRewardRequest, context: Any) -> api.AgentRewardReply:
@@ -55,12 +55,12 @@ class Agents(AgentServicer):
         return api.AgentOnMessageReply()
 
     async def End(self, request: api.AgentEndRequest, context: Any) -> api.AgentEndReply:
-        self.seen.pop((request.trial_id, request.actor_id), None)
+        self.observations.pop((request.trial_id, request.actor_id), None)
         return api.AgentEndReply()
 
 
 class Hook(TrialHooksServicer):
-    """Chooses who plays the agents."""
+    """A hook that chooses the endpoint of the agents."""
 
     def __init__(self, endpoints: list[str]) -> None:
         self._endpoints = endpoints
@@ -71,7 +71,7 @@ class Hook(TrialHooksServicer):
 
 
 def action_of(digest: int) -> bytes:
-    """The content of an action that depends on a number."""
+    """Return the content of an action that depends on a number."""
     message = trials_pb2.Action()
     message.actions["turn"].floats.array.append(digest % 5 / 2 - 1)
     message.actions["move"].floats.array.extend([1.0, digest % 3 - 1])
@@ -90,7 +90,7 @@ async def main(port: int, endpoints: list[str]) -> None:
     await server.start()
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
-        print(len(agents.seen), flush=True)
+        print(len(agents.observations), flush=True)
     await server.stop(grace=None)
 
 

@@ -1,7 +1,7 @@
-"""An agent service for trials: it goes where it sees a goal. Run: python examples/trials/agent.py
+"""An agent service for trials that moves towards goals in its view. Run: python examples/trials/agent.py
 
-It serves any number of actors in any number of trials. Nothing but gRPC and the messages is needed, in any language:
-the .proto files are in protos/.
+It serves any number of actors in any number of trials. An agent can be written in any language that has gRPC: the
+.proto files are in protos/.
 """
 
 # ruff: noqa: N802  # the service's own names
@@ -20,63 +20,63 @@ from worldloom.protos.cogment.api.common_pb2 import Action, ObservationData, Ver
 from worldloom.protos.worldloom import trials_pb2
 
 GOAL = 3
-"""What goals are in a picture of labels; `worldloom describe maze` lists them."""
+"""Label of goals in a segmentation frame; `worldloom describe maze` lists all labels."""
 
 
 class Seeker(AgentServicer):
-    """Every actor by its trial and id, and what it saw last."""
+    """An Agent service that keeps the last observation and the total reward of each actor."""
 
     def __init__(self) -> None:
-        self.seen: dict[tuple[str, int], trials_pb2.Observation] = {}
+        self.observations: dict[tuple[str, int], trials_pb2.Observation] = {}
         self.rewards: dict[tuple[str, int], float] = {}
 
     async def Start(self, request: api.AgentStartRequest, context: Any) -> api.AgentStartReply:
-        """A trial begins."""
+        """Start an actor in a trial."""
         actor = request.trial_id, request.actor_id
-        self.seen[actor], self.rewards[actor] = trials_pb2.Observation(), 0.0
+        self.observations[actor], self.rewards[actor] = trials_pb2.Observation(), 0.0
         return api.AgentStartReply()
 
     async def Decide(self, request: api.AgentDecideRequest, context: Any) -> api.AgentDecideReply:
         """Choose an action."""
         actor = request.trial_id, request.actor_id
-        if actor not in self.seen:
+        if actor not in self.observations:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"trial {request.trial_id} was not started here")
-        look(self.seen[actor], request.observation.data)
-        picture = self.seen[actor].observations["eye.segmentation"]
-        labels = np.frombuffer(picture.uint8s.array, np.uint8).reshape(picture.shape)
+        update_observation(self.observations[actor], request.observation.data)
+        frame = self.observations[actor].observations["eye.segmentation"]
+        labels = np.frombuffer(frame.uint8s.array, np.uint8).reshape(frame.shape)
         return api.AgentDecideReply(action=Action(content=steer(labels).SerializeToString()))
 
     async def Reward(self, request: api.AgentRewardRequest, context: Any) -> api.AgentRewardReply:
-        """Hear what a tick was worth."""
+        """Take the reward of a tick."""
         self.rewards[request.trial_id, request.actor_id] += request.reward.value
         return api.AgentRewardReply()
 
     async def OnMessage(self, request: api.AgentOnMessageRequest, context: Any) -> api.AgentOnMessageReply:
-        """Hear what others have to say; this one has no use for it."""
+        """Take messages, which this agent does not use."""
         return api.AgentOnMessageReply()
 
     async def End(self, request: api.AgentEndRequest, context: Any) -> api.AgentEndReply:
-        """A trial is over."""
+        """End an actor."""
         actor = request.trial_id, request.actor_id
-        if self.seen.pop(actor, None) is not None:
+        if self.observations.pop(actor, None) is not None:
             print(f"trial {request.trial_id}: {self.rewards.pop(actor):g} goals", flush=True)
         return api.AgentEndReply()
 
     async def Version(self, request: VersionRequest, context: Any) -> VersionInfo:
-        """Say what this is."""
+        """Return the version of this agent."""
         return VersionInfo(versions=[VersionInfo.Version(name="seeker", version="1.0")])
 
 
-def look(seen: trials_pb2.Observation, data: ObservationData) -> None:
-    """Bring what was seen last up to date: a snapshot is all there is to see, a delta what has changed."""
+def update_observation(observation: trials_pb2.Observation, data: ObservationData) -> None:
+    """Update the last observation: a snapshot replaces it, a delta has the tensors that have changed."""
     if data.snapshot:
-        seen.ParseFromString(data.content)
+        observation.ParseFromString(data.content)
     else:
-        seen.MergeFromString(data.content)
+        observation.MergeFromString(data.content)
 
 
 def steer(labels: np.ndarray) -> trials_pb2.Action:
-    """Towards the goals in a picture, [height, width]; around, if there are none."""
+    """Return an action towards the goals in a frame of labels, [height, width]; turn around if there are none."""
     columns = np.nonzero(labels == GOAL)[1]
     to_the_right = 2 * columns.mean() / (labels.shape[1] - 1) - 1 if columns.size else -1.0
     action = trials_pb2.Action()

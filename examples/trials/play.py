@@ -1,4 +1,4 @@
-"""Plays a trial as its human, who goes at random: python examples/trials/play.py"""
+"""Client that runs a trial as its human actor, with random actions: python examples/trials/play.py"""
 
 import argparse
 import random
@@ -13,13 +13,13 @@ from worldloom.protos.worldloom import trials_pb2
 
 
 def frame_of(content: bytes) -> np.ndarray:
-    """The picture in an observation, [height, width, 3]."""
-    picture = trials_pb2.Observation.FromString(content).observations["eye.rgb"]
-    return np.frombuffer(picture.uint8s.array, np.uint8).reshape(picture.shape)
+    """Return the frame in an observation, [height, width, 3]."""
+    frame = trials_pb2.Observation.FromString(content).observations["eye.rgb"]
+    return np.frombuffer(frame.uint8s.array, np.uint8).reshape(frame.shape)
 
 
 def random_action() -> Action:
-    """Somewhere ahead."""
+    """Return an action that moves ahead, turning at random."""
     action = trials_pb2.Action()
     action.actions["turn"].floats.array.append(random.uniform(-1, 1))
     action.actions["move"].floats.array.extend([1.0, random.uniform(-0.2, 0.2)])
@@ -28,7 +28,7 @@ def random_action() -> Action:
 
 
 def play(address: str) -> None:
-    """One trial."""
+    """Run one trial."""
     with grpc.insecure_channel(address) as channel:
         trials = TrialStub(channel)
         start = trials.Start(api.TrialStartRequest(user_id="me"))

@@ -1,39 +1,259 @@
-"""The Cogment API of one server: the services that are beside dm_env_rpc where `--cogment` names a file."""
+# ruff: noqa: N802  # method names are those of the gRPC services
+"""The gRPC services of the Cogment API: Trial, which runs trials, and Environment, which serves other orchestrators.
+
+`add_services` adds both to a server that was started with `--cogment FILE`. Handlers run on the event loop, check the
+size of a request, pass it on to `Trials` or to an `Environment`, and turn errors into statuses.
+"""
+
+import asyncio
+import functools
+import itertools
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import metadata
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
-from worldloom.protos.cogment.api import environment_pb2, orchestrator_pb2
-from worldloom.protos.cogment.api.environment_pb2_grpc import add_EnvironmentServicer_to_server
-from worldloom.protos.cogment.api.orchestrator_pb2_grpc import add_TrialServicer_to_server
+from worldloom.protos.cogment.api import environment_pb2 as env_api
+from worldloom.protos.cogment.api import orchestrator_pb2 as api
+from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest
+from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentServicer, add_EnvironmentServicer_to_server
+from worldloom.protos.cogment.api.orchestrator_pb2_grpc import TrialServicer, add_TrialServicer_to_server
+from worldloom.protos.errors import Internal, RequestError, ResourceExhausted
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
-from worldloom.server.cogment.environments.service import EnvironmentService
-from worldloom.server.cogment.orchestrator.service import TrialService
+from worldloom.server.cogment.environments.environment import EngineEnvironment, Environment
 from worldloom.server.cogment.orchestrator.trials import Trials
 from worldloom.server.cogment.settings import BUILT_IN, TrialSettings
+from worldloom.server.cogment.status import abort
+from worldloom.server.config import Limits
 from worldloom.server.engine.engine import Engine
+from worldloom.server.logs import Log
 
+log = Log("cogment")
+
+API_VERSION = "0.3.0"
+"""Version of the Cogment API."""
 SERVICES: tuple[str, ...] = (
-    environment_pb2.DESCRIPTOR.services_by_name["Environment"].full_name,
-    orchestrator_pb2.DESCRIPTOR.services_by_name["Trial"].full_name,
+    env_api.DESCRIPTOR.services_by_name["Environment"].full_name,
+    api.DESCRIPTOR.services_by_name["Trial"].full_name,
 )
+_MAX_UNANSWERED = 64
+"""Maximum number of unanswered actions of an ActionStream; no more are read until one is answered."""
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+Act: TypeAlias = Callable[[api.TrialActionRequest], Awaitable[api.TrialActionReply]]
 
 
 def add_services(server: grpc.aio.Server, engine: Engine, settings: TrialSettings) -> Trials:
-    """Have a server offer them. The trials that come back are to be drained and closed when it ends."""
+    """Add both services to a server. The caller drains and closes the returned trials when the server stops."""
     limits = engine.limits
-    environment = EngineEnvironment(engine, _defaults(settings))
+    environment = EngineEnvironment(engine, _default_config(settings))
     trials = Trials(settings, environment, limits)
-    engine.counters.played = lambda: trials.played
+    engine.counters.played = lambda: trials.unfinished_count
     add_EnvironmentServicer_to_server(EnvironmentService(environment, limits), server)
     add_TrialServicer_to_server(TrialService(trials), server)
     return trials
 
 
-def _defaults(settings: TrialSettings) -> trials_pb2.EnvironmentConfig | None:
-    """What trials of other orchestrators have that configure nothing: the world of the file, if it has one."""
+def _default_config(settings: TrialSettings) -> trials_pb2.EnvironmentConfig | None:
+    """Return the configuration of the file, for trials of other orchestrators that send none."""
     environment = settings.params.environment
     if environment.endpoint != BUILT_IN:
         return None
-    defaults: trials_pb2.EnvironmentConfig = trials_pb2.EnvironmentConfig.FromString(environment.config.content)
-    return defaults
+    config: trials_pb2.EnvironmentConfig = trials_pb2.EnvironmentConfig.FromString(environment.config.content)
+    return config
+
+
+class TrialService(TrialServicer):
+    """The Trial service: starts trials and takes the calls of their clients."""
+
+    def __init__(self, trials: Trials) -> None:
+        self._trials = trials
+
+    async def Start(self, request: api.TrialStartRequest, context: Any) -> api.TrialStartReply:
+        """Start a trial."""
+        return await respond(context, self._call(request, self._trials.start))
+
+    async def Join(self, request: api.TrialJoinRequest, context: Any) -> api.TrialStartReply:
+        """Join a trial as another human actor."""
+        return await respond(context, self._call(request, self._trials.join))
+
+    async def End(self, request: api.TrialEndRequest, context: Any) -> api.TrialEndReply:
+        """End a trial."""
+        return await respond(context, self._call(request, self._trials.end))
+
+    async def Action(self, request: api.TrialActionRequest, context: Any) -> api.TrialActionReply:
+        """Take an actor's action; reply with the result of the tick."""
+        return await respond(context, self._call(request, self._trials.action))
+
+    async def ActionStream(self, requests: AsyncIterator[api.TrialActionRequest], context: Any) -> None:
+        """Take a stream of actions; reply to each in the order in which they came."""
+
+        async def act(request: api.TrialActionRequest) -> api.TrialActionReply:
+            return await self._call(request, self._trials.action)
+
+        await ActionStream(act, context).serve(requests)
+
+    async def Heartbeat(self, request: api.TrialHeartbeatRequest, context: Any) -> api.TrialHeartbeatReply:
+        """Reset the inactivity timeout of a trial."""
+        return await respond(context, self._call(request, self._trials.heartbeat))
+
+    async def GiveFeedback(self, request: api.TrialFeedbackRequest, context: Any) -> api.TrialFeedbackReply:
+        """Take feedback on actors."""
+        return await respond(context, self._call(request, self._trials.give_feedback))
+
+    async def SendMessage(self, request: api.TrialMessageRequest, context: Any) -> api.TrialMessageReply:
+        """Send messages to actors or the environment."""
+        return await respond(context, self._call(request, self._trials.send_message))
+
+    async def Version(self, request: VersionRequest, context: Any) -> VersionInfo:
+        """Return the versions of the server and the API."""
+        return version_info()
+
+    async def _call(self, request: M, method: Callable[[M], Awaitable[T]]) -> T:
+        check_size(request, self._trials.limits)
+        return await method(request)
+
+
+class EnvironmentService(EnvironmentServicer):
+    """The Environment service: worlds of this server for the trials of other orchestrators."""
+
+    def __init__(self, environment: Environment, limits: Limits) -> None:
+        self._environment = environment
+        self._limits = limits
+
+    async def Start(self, request: env_api.EnvStartRequest, context: Any) -> env_api.EnvStartReply:
+        """Create the world of a trial; reply with its first observations."""
+        return await respond(context, self._call(request, self._environment.start))
+
+    async def Update(self, request: env_api.EnvUpdateRequest, context: Any) -> env_api.EnvUpdateReply:
+        """Advance a trial by one tick."""
+        return await respond(context, self._call(request, self._environment.update))
+
+    async def OnMessage(self, request: env_api.EnvOnMessageRequest, context: Any) -> env_api.EnvOnMessageReply:
+        """Take messages to the environment."""
+        await respond(context, self._call(request, self._environment.on_message))
+        return env_api.EnvOnMessageReply()
+
+    async def End(self, request: env_api.EnvEndRequest, context: Any) -> env_api.EnvEndReply:
+        """End a trial."""
+        await respond(context, self._call(request, self._environment.end))
+        return env_api.EnvEndReply()
+
+    async def Version(self, request: VersionRequest, context: Any) -> VersionInfo:
+        """Return the versions of the server and the API."""
+        return version_info()
+
+    async def _call(self, request: M, method: Callable[[M], Awaitable[T]]) -> T:
+        check_size(request, self._limits)
+        return await method(request)
+
+
+class ActionStream:
+    """One ActionStream call, which may carry actions of several actors and trials.
+
+    The actions of one actor are processed one after the other. Those of different actors are processed concurrently,
+    since a tick needs the actions of all of them. Replies keep the order of the requests.
+    """
+
+    def __init__(self, act: Act, context: Any) -> None:
+        self._act = act
+        self._context = context
+        self._unanswered: asyncio.Queue[asyncio.Task[api.TrialActionReply] | None] = asyncio.Queue(_MAX_UNANSWERED)
+        """Actions in the order of their replies; None marks the end."""
+        self._latest: dict[tuple[str, int], asyncio.Task[api.TrialActionReply]] = {}
+        """Latest unanswered action of each (trial id, actor id)."""
+        self._tasks: set[asyncio.Task[api.TrialActionReply]] = set()
+        self._numbers = itertools.count()
+        self._first_failed = math.inf
+        """Number of the first action that failed; later ones are dropped."""
+        self._is_over = False
+
+    async def serve(self, requests: AsyncIterator[api.TrialActionRequest]) -> None:
+        """Process actions until the client ends the stream or one fails; withdraw them if the client disconnects."""
+        replying = asyncio.create_task(self._write_replies())
+        try:
+            async for request in requests:
+                if not self._is_over:
+                    await self._unanswered.put(self._begin(request))
+            await self._unanswered.put(None)
+            await replying
+        finally:
+            for task in (replying, *self._tasks):
+                task.cancel()
+
+    def _begin(self, request: api.TrialActionRequest) -> "asyncio.Task[api.TrialActionReply]":
+        actor = request.trial_id, request.actor_id
+        task = asyncio.create_task(self._act_after(self._latest.get(actor), next(self._numbers), request))
+        self._latest[actor] = task
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._forget, actor))
+        return task
+
+    async def _act_after(
+        self, previous: "asyncio.Task[api.TrialActionReply] | None", number: int, request: api.TrialActionRequest
+    ) -> api.TrialActionReply:
+        if previous is not None:
+            await previous
+        if number > self._first_failed:
+            raise asyncio.CancelledError
+        try:
+            return await self._act(request)
+        except Exception:
+            self._first_failed = min(number, self._first_failed)
+            raise
+
+    def _forget(self, actor: tuple[str, int], task: "asyncio.Task[api.TrialActionReply]") -> None:
+        self._tasks.discard(task)
+        if self._latest.get(actor) is task:
+            del self._latest[actor]
+        if not task.cancelled():
+            task.exception()  # mark it as retrieved: the tasks of an ended stream are not awaited
+
+    async def _write_replies(self) -> None:
+        """Write replies in order; the first error ends the stream."""
+        try:
+            while (task := await self._unanswered.get()) is not None:
+                await self._context.write(await respond(self._context, task))
+        except grpc.aio.BaseError:
+            pass  # the client has disconnected, or the stream was aborted: the reading side notices by itself
+        finally:
+            self._is_over = True
+            while not self._unanswered.empty():
+                self._unanswered.get_nowait()
+
+
+async def respond(context: Any, call: Awaitable[T]) -> T:
+    """Return the result of a call; if it raises, abort the gRPC call with the error's status."""
+    try:
+        return await call
+    except RequestError as error:
+        reported = error
+    except Exception as error:
+        log.error("request failed")
+        reported = Internal(f"the server failed: {type(error).__name__}; its log has more")
+    return await abort(context, reported)
+
+
+def check_size(request: Message, limits: Limits) -> None:
+    """Raise ResourceExhausted for a request that is larger than the server's limit."""
+    size_bytes = request.ByteSize()
+    if size_bytes > limits.max_message_bytes:
+        raise ResourceExhausted(
+            f"a request of {size_bytes} bytes: expected at most {limits.max_message_bytes}; send less at a time, or "
+            "start the server with a larger --max-message-bytes"
+        )
+
+
+def version_info() -> VersionInfo:
+    """Return the versions of this server, of the Cogment API and of gRPC."""
+    versions = {"worldloom": _server_version(), "cogment-api": API_VERSION, "grpc": grpc.__version__}
+    return VersionInfo(versions=[VersionInfo.Version(name=name, version=version) for name, version in versions.items()])
+
+
+@functools.cache
+def _server_version() -> str:
+    return metadata.version("worldloom")

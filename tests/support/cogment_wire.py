@@ -1,4 +1,4 @@
-"""The Cogment 0.3 API as it goes over the wire: what the descriptors of its released packages say."""
+"""Messages and services of the Cogment 0.3 API, from the descriptors of its released packages."""
 
 WIRE = """\
 cogment/api/agent.proto

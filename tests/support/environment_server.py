@@ -13,8 +13,8 @@ from tests.support.trial_engine import actor_class, config
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub, add_EnvironmentServicer_to_server
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
-from worldloom.server.cogment.environments.service import EnvironmentService
+from worldloom.server.cogment.environments.environment import EngineEnvironment
+from worldloom.server.cogment.services import EnvironmentService
 from worldloom.server.config import Limits
 from worldloom.server.engine.engine import Engine
 
@@ -23,7 +23,7 @@ LIMITS = Limits(max_message_bytes=100_000)
 DEFAULTS = config(actor_class("player", "goals_left"), family="maze", seed=1)
 
 
-class Running:
+class EngineThread:
     """An engine on its thread."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Running:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The engine takes nothing meanwhile."""
+        """Keep the engine's thread busy meanwhile."""
         entered, gate = threading.Event(), threading.Event()
         self.engine.post(partial(_wait, entered, gate))
         assert entered.wait(TIMEOUT_S)
@@ -47,8 +47,8 @@ def _wait(entered: threading.Event, gate: threading.Event) -> None:
     assert gate.wait(TIMEOUT_S)
 
 
-class Witnessed(EngineEnvironment):
-    """Tells which calls were cancelled."""
+class ObservedEnvironment(EngineEnvironment):
+    """An EngineEnvironment that records which calls were cancelled."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine, DEFAULTS)
@@ -71,10 +71,10 @@ class Witnessed(EngineEnvironment):
             raise
 
 
-class Served:
-    """A server, a channel to it, and what is behind."""
+class EnvironmentServer:
+    """A running Environment service and a channel to it."""
 
-    def __init__(self, running: Running, environment: Witnessed, channel: grpc.aio.Channel) -> None:
+    def __init__(self, running: EngineThread, environment: ObservedEnvironment, channel: grpc.aio.Channel) -> None:
         self.running = running
         self.engine = running.engine
         self.environment = environment
@@ -82,7 +82,7 @@ class Served:
         self.stub = EnvironmentStub(channel)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let others go on until it holds."""
+        """Run other tasks until a condition holds."""
         end_s = time.monotonic() + TIMEOUT_S
         while not condition():
             assert time.monotonic() < end_s
@@ -90,14 +90,14 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(running: Running) -> AsyncIterator[Served]:
-    environment = Witnessed(running.engine)
+async def serving(running: EngineThread) -> AsyncIterator[EnvironmentServer]:
+    environment = ObservedEnvironment(running.engine)
     server = grpc.aio.server()
     add_EnvironmentServicer_to_server(EnvironmentService(environment, LIMITS), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield Served(running, environment, channel)
+            yield EnvironmentServer(running, environment, channel)
     finally:
         await server.stop(grace=None)

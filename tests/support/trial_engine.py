@@ -1,4 +1,4 @@
-"""An engine without its thread and the environment on it: calls wait until the test has the engine tick.
+"""An environment on an engine without a thread: calls wait until the test runs a tick of the engine.
 
 Messages are packed and unpacked with protobuf and the reference package's own tools.
 """
@@ -16,7 +16,7 @@ from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import EnvironmentConfig, TrialConfig
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.renderer import Renderer
-from worldloom.server.cogment.environments.engine_environment import EngineEnvironment
+from worldloom.server.cogment.environments.environment import EngineEnvironment
 from worldloom.server.config import Limits
 from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.engine import Engine
@@ -24,7 +24,7 @@ from worldloom.server.engine.engine import Engine
 T = TypeVar("T")
 TIMEOUT_S = 60.0
 _ENOUGH_TICKS = 4
-"""What does not wait for somebody else is answered after so many."""
+"""Ticks after which a call that waits for no other call is answered."""
 
 
 def actor_class(name: str = "player", *see: str, deltas: bool = False, **joining: Any) -> trials_pb2.ActorClass:
@@ -36,7 +36,7 @@ def config(*classes: trials_pb2.ActorClass, **settings: Any) -> trials_pb2.Envir
 
 
 def action(**values: np.ndarray | np.generic | float) -> bytes:
-    """The content of an action; values need the dtype of their spec."""
+    """Return the content of an action; values need the dtype of their spec."""
     data: bytes = trials_pb2.Action(actions=packed(values)).SerializeToString()
     return data
 
@@ -47,7 +47,7 @@ def starting(
     environment: trials_pb2.EnvironmentConfig | None = None,
     **settings: Any,
 ) -> api.EnvStartRequest:
-    """A request with a configuration if there is one, and with these settings for the trial alone."""
+    """Return a Start request, with a configuration if given, and with these settings in its trial configuration."""
     request = api.EnvStartRequest(trial_id=trial_id, actor_counts=counts)
     if environment is not None:
         request.config.CopyFrom(EnvironmentConfig(content=environment.SerializeToString()))
@@ -64,8 +64,8 @@ def updating(trial_id: str, *actions: bytes, snapshot: bool = False) -> api.EnvU
 
 
 async def posted() -> None:
-    """The calls that were made are in the engine's inbox now."""
-    for _ in range(2):  # a task begins, and then what it asks for is posted
+    """Wait until the calls that were made are in the engine's inbox."""
+    for _ in range(2):  # first the task runs, then its call is posted
         await asyncio.sleep(0)
 
 
@@ -74,13 +74,13 @@ def unpacked(observation: trials_pb2.Observation) -> dict[str, np.ndarray]:
 
 
 class Watcher:
-    """Someone who puts deltas over what was seen before, for each actor of a trial."""
+    """A client that applies deltas to the previous observation of each actor of a trial."""
 
     def __init__(self) -> None:
         self._last: dict[int, trials_pb2.Observation] = {}
 
     def see(self, seen: api.ObservationSet) -> list[dict[str, np.ndarray]]:
-        """What each actor sees now."""
+        """Return the current observation of each actor."""
         for actor, place in enumerate(seen.actors_map):
             data = seen.observations[place]
             if data.snapshot:
@@ -92,8 +92,8 @@ class Watcher:
         return [unpacked(self._last[actor]) for actor in range(len(seen.actors_map))]
 
 
-class Stage:
-    """An engine and its environment. The renderer is lent: it is not closed here."""
+class EngineHarness:
+    """An engine and its environment. The caller closes the renderer."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Stage:
         self.environment = EngineEnvironment(self.engine, defaults)
 
     def tick(self) -> None:
-        """One round of the engine, with all that was posted."""
+        """Run one tick of the engine with all posted calls."""
         calls = []
         while True:
             try:
@@ -121,7 +121,7 @@ class Stage:
         self.engine.tick(calls)
 
     async def settle(self, *calls: Awaitable[Any]) -> list[Any]:
-        """Make these calls at once, and let the engine tick until they are answered; refusals come back, too."""
+        """Make these calls concurrently, and tick until they are answered; return results and errors."""
         tasks = [asyncio.ensure_future(call) for call in calls]
         for _ in range(_ENOUGH_TICKS):
             await posted()
@@ -140,7 +140,7 @@ class Stage:
         return self.run(asking())
 
     def ask(self, call: Awaitable[T]) -> T:
-        """What a call gives; a refusal is raised."""
+        """Return the result of a call, or raise its error."""
         reply: T | BaseException = self.ask_all(call)[0]
         if isinstance(reply, BaseException):
             raise reply
@@ -163,7 +163,7 @@ class Stage:
         self.ask(self.environment.end(api.EnvEndRequest(trial_id=trial_id)))
 
     def check_empty(self) -> None:
-        """Nothing is left of trials, worlds and lanes."""
+        """Check that no trials, worlds and lanes are left."""
         directory = self.engine.directory
         assert self.engine.counters.trials == 0
         assert not directory.worlds
@@ -174,7 +174,7 @@ class Stage:
 
 
 def same(seen: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-    """The same names, dtypes, shapes and bytes."""
+    """Check for the same names, dtypes, shapes and bytes."""
     assert seen.keys() == expected.keys()
     for name, value in expected.items():
         assert (seen[name].dtype, seen[name].shape) == (value.dtype, value.shape), name

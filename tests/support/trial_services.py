@@ -1,6 +1,6 @@
-"""A server's trials on a real socket, with everyone who takes part in them: each notes in one book what it is told.
+"""Trials of a server on a real socket, with fake agents, environments, hooks and exporters that log their calls.
 
-All of it runs on the test's event loop. A test ends with the check that nothing of its trials is left.
+Everything runs on the test's event loop. A test ends with a check that nothing of its trials is left.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentService
 from worldloom.protos.cogment.api.hooks_pb2_grpc import TrialHooksServicer, add_TrialHooksServicer_to_server
 from worldloom.protos.cogment.api.orchestrator_pb2_grpc import TrialStub, add_TrialServicer_to_server
 from worldloom.server.cogment.orchestrator import trials as trials_module
-from worldloom.server.cogment.orchestrator.service import TrialService
 from worldloom.server.cogment.orchestrator.trials import Trials
+from worldloom.server.cogment.services import TrialService
 from worldloom.server.cogment.settings import BUILT_IN, HUMAN, TrialSettings
 from worldloom.server.config import Limits
 from worldloom.server.transports.grpc_streams import channel_options
@@ -30,69 +30,69 @@ from worldloom.server.transports.grpc_streams import channel_options
 TIMEOUT_S = 20.0
 VERSION = VersionInfo(versions=[VersionInfo.Version(name="fake", version="1.2.3")])
 Code = grpc.StatusCode
-ROOM = str(Path(trials_module.__file__).parent)
+PACKAGE = str(Path(trials_module.__file__).parents[1])
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    """Play a scenario, after which no task is left."""
+    """Run a scenario, and check that it leaves no task."""
 
-    async def play_and_look() -> None:
+    async def run_and_check() -> None:
         await asyncio.wait_for(scenario(), TIMEOUT_S)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:  # what servers were busy with when they stopped
             assert not (await asyncio.wait(others, timeout=TIMEOUT_S))[1]
 
-    asyncio.run(play_and_look())
+    asyncio.run(run_and_check())
 
 
-class Note(NamedTuple):
-    who: str
-    what: str
+class LoggedCall(NamedTuple):
+    service: str
+    method: str
     request: Any
 
 
-class Book:
-    """Who was told what, in order."""
+class CallLog:
+    """Calls of all fake services, in order."""
 
     def __init__(self) -> None:
-        self.notes: list[Note] = []
+        self.logged: list[LoggedCall] = []
         self._changed = asyncio.Condition()
 
-    async def note(self, who: str, what: str, request: Any) -> None:
+    async def add(self, service: str, method: str, request: Any) -> None:
         async with self._changed:
-            self.notes.append(Note(who, what, request))
+            self.logged.append(LoggedCall(service, method, request))
             self._changed.notify_all()
 
-    async def until(self, who: str, what: str, count: int = 1) -> Any:
-        """Wait for the n-th such note: its request."""
+    async def until(self, service: str, method: str, count: int = 1) -> Any:
+        """Wait for the n-th call of a method; return its request."""
         async with self._changed:
-            await self._changed.wait_for(lambda: len(self.of(who, what)) >= count)
-        return self.of(who, what)[count - 1]
+            await self._changed.wait_for(lambda: len(self.of(service, method)) >= count)
+        return self.of(service, method)[count - 1]
 
-    def of(self, who: str, what: str) -> list[Any]:
-        return [note.request for note in self.notes if note[:2] == (who, what)]
+    def of(self, service: str, method: str) -> list[Any]:
+        return [call.request for call in self.logged if call[:2] == (service, method)]
 
     def calls(self) -> list[str]:
-        return [f"{note.who} {note.what}" for note in self.notes]
+        return [f"{call.service} {call.method}" for call in self.logged]
 
 
-class Party:
-    """What all who take part have in common: a book, and a way to do otherwise in a call."""
+class FakeService:
+    """Base of the fake services: logs calls, and answers as the test wants."""
 
-    def __init__(self, name: str, book: Book) -> None:
+    def __init__(self, name: str, call_log: CallLog) -> None:
         self.name = name
-        self.book = book
-        self.instead: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {}
-        """By method; gets the request and the context."""
-        self.before: dict[str, Callable[[], Awaitable[Any]]] = {}
-        """By method; what it waits for before it answers."""
+        self.call_log = call_log
+        self.overrides: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {}
+        """Replacements by method, called with the request and the context."""
+        self.delays: dict[str, Callable[[], Awaitable[Any]]] = {}
+        """Waits by method, before it answers."""
 
-    async def told(self, what: str, request: Any, context: Any, reply: Any) -> Any:
-        await self.book.note(self.name, what, request)
-        if what in self.before:
-            await self.before[what]()
-        if what in self.instead:
-            return await self.instead[what](request, context)
+    async def respond(self, method: str, request: Any, context: Any, reply: Any) -> Any:
+        await self.call_log.add(self.name, method, request)
+        if method in self.delays:
+            await self.delays[method]()
+        if method in self.overrides:
+            return await self.overrides[method](request, context)
         return reply
 
 
@@ -104,22 +104,22 @@ async def hang(_request: Any, _context: Any) -> None:
     await asyncio.Event().wait()
 
 
-class FakeAgent(Party, AgentServicer):
+class FakeAgent(FakeService, AgentServicer):
     """An agent service. Its action is `NAME.ACTOR@TICK`."""
 
-    def __init__(self, name: str, book: Book) -> None:
-        super().__init__(name, book)
+    def __init__(self, name: str, call_log: CallLog) -> None:
+        super().__init__(name, call_log)
         self.feedbacks: dict[int, list[Feedback]] = {}
         self.messages: dict[int, list[Message]] = {}
-        """What it says besides, by tick."""
+        """Feedback and messages that come with its action, by tick."""
         self.remarks: dict[tuple[int, int], list[tuple[Message, list[Feedback]]]] = {}
-        """The same by actor and tick."""
+        """Messages with feedback, by actor and tick."""
 
     async def Start(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return await self.told("Start", request, context, agent_pb2.AgentStartReply())
+        return await self.respond("Start", request, context, agent_pb2.AgentStartReply())
 
     async def End(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return await self.told("End", request, context, agent_pb2.AgentEndReply())
+        return await self.respond("End", request, context, agent_pb2.AgentEndReply())
 
     async def Decide(self, request: Any, context: Any) -> Any:  # noqa: N802
         tick = request.observation.tick_id
@@ -128,35 +128,35 @@ class FakeAgent(Party, AgentServicer):
             reply.messages.append(letter)
             reply.feedbacks.extend(about)
         reply.action.content = f"{self.name}.{request.actor_id}@{tick}".encode()
-        return await self.told("Decide", request, context, reply)
+        return await self.respond("Decide", request, context, reply)
 
     async def Reward(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return await self.told("Reward", request, context, agent_pb2.AgentRewardReply())
+        return await self.respond("Reward", request, context, agent_pb2.AgentRewardReply())
 
     async def OnMessage(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return await self.told("OnMessage", request, context, agent_pb2.AgentOnMessageReply())
+        return await self.respond("OnMessage", request, context, agent_pb2.AgentOnMessageReply())
 
     async def Version(self, request: Any, context: Any) -> Any:  # noqa: N802
         return VERSION
 
 
-class FakeEnvironment(Party):
-    """Worlds of trials: actor i sees `seen i@TICK`. Refusals are raised by what `instead` holds."""
+class FakeEnvironment(FakeService):
+    """An environment: actor i observes `seen i@TICK`. The functions in `overrides` may raise errors."""
 
-    def __init__(self, book: Book, name: str = "env") -> None:
-        super().__init__(name, book)
+    def __init__(self, call_log: CallLog, name: str = "env") -> None:
+        super().__init__(name, call_log)
         self.ends_at: int | None = None
         self.feedbacks: dict[int, list[Feedback]] = {}
         self.messages: dict[int, list[Message]] = {}
-        """What comes with the observations of a tick."""
+        """Feedback and messages that come with the observations of a tick."""
         self.trials: dict[str, tuple[int, int]] = {}
-        """Their tick and number of actors."""
+        """Tick and number of actors of each trial."""
 
     async def start(self, request: environment_pb2.EnvStartRequest, context: Any = None) -> Any:
         actors = sum(request.actor_counts)
         self.trials[request.trial_id] = (0, actors)
         reply = environment_pb2.EnvStartReply(observation_set=seen(0, actors))
-        return await self.told("Start", request, context, reply)
+        return await self.respond("Start", request, context, reply)
 
     async def update(self, request: environment_pb2.EnvUpdateRequest, context: Any = None) -> Any:
         tick, actors = self.trials[request.trial_id]
@@ -167,16 +167,16 @@ class FakeEnvironment(Party):
             feedbacks=self.feedbacks.get(tick, ()),
             messages=self.messages.get(tick, ()),
         )
-        reply = await self.told("Update", request, context, reply)
+        reply = await self.respond("Update", request, context, reply)
         self.trials[request.trial_id] = (tick, actors)
         return reply
 
     async def on_message(self, request: environment_pb2.EnvOnMessageRequest, context: Any = None) -> Any:
-        return await self.told("OnMessage", request, context, environment_pb2.EnvOnMessageReply())
+        return await self.respond("OnMessage", request, context, environment_pb2.EnvOnMessageReply())
 
     async def end(self, request: environment_pb2.EnvEndRequest, context: Any = None) -> Any:
         self.trials.pop(request.trial_id, None)
-        return await self.told("End", request, context, environment_pb2.EnvEndReply())
+        return await self.respond("End", request, context, environment_pb2.EnvEndReply())
 
 
 def seen(tick: int, actors: int) -> environment_pb2.ObservationSet:
@@ -191,7 +191,7 @@ def seen(tick: int, actors: int) -> environment_pb2.ObservationSet:
 
 
 class FakeEnvironmentService(EnvironmentServicer):
-    """The same behind a socket."""
+    """A FakeEnvironment as a gRPC service."""
 
     def __init__(self, environment: FakeEnvironment) -> None:
         self._environment = environment
@@ -212,43 +212,43 @@ class FakeEnvironmentService(EnvironmentServicer):
         return VERSION
 
 
-class FakeHook(Party, TrialHooksServicer):
-    """Changes parameters with `change`."""
+class FakeHook(FakeService, TrialHooksServicer):
+    """A hook that changes parameters with `change`."""
 
-    def __init__(self, name: str, book: Book, change: Callable[[TrialParams], None]) -> None:
-        super().__init__(name, book)
+    def __init__(self, name: str, call_log: CallLog, change: Callable[[TrialParams], None]) -> None:
+        super().__init__(name, call_log)
         self._change = change
 
     async def PreTrial(self, request: Any, context: Any) -> Any:  # noqa: N802
         reply = hooks_pb2.TrialContext()
         reply.CopyFrom(request)
         self._change(reply.params)
-        return await self.told("PreTrial", request, context, reply)
+        return await self.respond("PreTrial", request, context, reply)
 
     async def Version(self, request: Any, context: Any) -> Any:  # noqa: N802
         return VERSION
 
 
-class FakeExporter(Party, LogExporterServicer):
-    """Takes the datalogs of trials."""
+class FakeExporter(FakeService, LogExporterServicer):
+    """A log exporter that keeps all messages."""
 
-    def __init__(self, name: str, book: Book) -> None:
-        super().__init__(name, book)
+    def __init__(self, name: str, call_log: CallLog) -> None:
+        super().__init__(name, call_log)
         self.logs: list[list[data_pb2.DatalogMsg]] = []
 
     async def Log(self, requests: Any, context: Any) -> Any:  # noqa: N802
-        if "Log" in self.instead:
-            return await self.told("Log", requests, context, None)
+        if "Log" in self.overrides:
+            return await self.respond("Log", requests, context, None)
         log: list[data_pb2.DatalogMsg] = []
         async for message in requests:
             log.append(message)
         self.logs.append(log)
-        return await self.told("Log", None, context, data_pb2.LogReply())
+        return await self.respond("Log", None, context, data_pb2.LogReply())
 
 
 @contextlib.asynccontextmanager
 async def listening(servicer: Any, limits: Limits | None = None) -> AsyncIterator[tuple[str, grpc.aio.Server]]:
-    """A service at an endpoint."""
+    """Serve a service; yield its endpoint and the server."""
     add: dict[Any, Any] = {
         AgentServicer: add_AgentServicer_to_server,
         EnvironmentServicer: add_EnvironmentServicer_to_server,
@@ -269,12 +269,12 @@ async def listening(servicer: Any, limits: Limits | None = None) -> AsyncIterato
 
 
 @dataclass
-class Play:
-    """A server whose trials a test looks at."""
+class TrialHost:
+    """A Trial service under test, with the fake services of its trials."""
 
     stub: TrialStub
     trials: Trials
-    book: Book
+    call_log: CallLog
     environment: FakeEnvironment
     agents: dict[str, FakeAgent] = field(default_factory=dict)
     servers: dict[str, grpc.aio.Server] = field(default_factory=dict)
@@ -288,45 +288,47 @@ class Play:
         return reply
 
     def act(self, trial_id: str, actor_id: int = 0, content: bytes = b"act") -> Any:
-        """The call, which is under way."""
+        """Start an Action call and return it."""
         request = orchestrator_pb2.TrialActionRequest(trial_id=trial_id, actor_id=actor_id)
         request.action.content = content
         return self.stub.Action(request)
 
     async def acted(self, trial_id: str, actor_id: int = 0) -> None:
-        """Wait until an action that is under way has reached its trial."""
-        while self.trials._running[trial_id]._play.seats._seats[actor_id].action is None:
+        """Wait until an action has reached its trial."""
+        while self.trials._running[trial_id]._run.humans._humans[actor_id].action is None:
             await asyncio.sleep(0)
 
     async def end(self, trial_id: str) -> None:
         await self.stub.End(orchestrator_pb2.TrialEndRequest(trial_id=trial_id))
 
     async def all_gone(self) -> None:
-        """Wait until nobody has to be told anything any more."""
-        while self.trials._lives:
-            await asyncio.wait(self.trials._lives)
+        """Wait until all trials have ended their agents and environments."""
+        while self.trials._tasks:
+            await asyncio.wait(self.trials._tasks)
 
 
 @contextlib.asynccontextmanager
-async def play(
+async def trial_host(
     actors: Sequence[str] = (HUMAN,),
     *,
     remote_environment: bool = False,
     params: TrialParams | None = None,
     limits: Limits | None = None,
     **settings: Any,
-) -> AsyncIterator[Play]:
-    """Trials with these actors, all of the class `player`: humans, and agents by the name of their service. With a
-    colon in front of it a name has a class: `seeker:a`."""
-    book = Book()
+) -> AsyncIterator[TrialHost]:
+    """Serve trials with these actors: HUMAN, or the name of an agent service.
+
+    Actors are of the class `player`, unless their name has a class before it: `seeker:a`.
+    """
+    call_log = CallLog()
     params = params or TrialParams()
     async with contextlib.AsyncExitStack() as stack:
         agents, servers, endpoints = {}, {}, {}
         names = [name.rpartition(":")[2] for name in actors]
         for name in sorted({*names} - {HUMAN}):
-            agents[name] = FakeAgent(name, book)
+            agents[name] = FakeAgent(name, call_log)
             endpoints[name], servers[name] = await stack.enter_async_context(listening(agents[name]))
-        environment = FakeEnvironment(book)
+        environment = FakeEnvironment(call_log)
         params.environment.endpoint = BUILT_IN
         if remote_environment:
             service = FakeEnvironmentService(environment)
@@ -340,10 +342,10 @@ async def play(
         endpoint, _ = await stack.enter_async_context(listening(TrialService(trials), limits))
         target = endpoint.removeprefix("grpc://")
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(target))
-        yield Play(TrialStub(channel), trials, book, environment, agents, servers, endpoints)
+        yield TrialHost(TrialStub(channel), trials, call_log, environment, agents, servers, endpoints)
         await trials.close()
-        assert trials.running == 0
-        assert not trials._lives
+        assert trials.running_count == 0
+        assert not trials._tasks
         assert not trials._channels._open
         assert environment.trials == {}
         if tasks := _tasks_of_ours():  # calls that were just cut off
@@ -351,13 +353,13 @@ async def play(
 
 
 def _tasks_of_ours() -> set["asyncio.Task[Any]"]:
-    """Those that the server's code has made, but for the handlers of calls, which gRPC makes."""
+    """Return the tasks that the server's code has created; handlers of calls are created by gRPC."""
     coroutines = {task: task.get_coro() for task in asyncio.all_tasks()}
-    return {task for task, one in coroutines.items() if ROOM in getattr(one, "cr_code", run.__code__).co_filename}
+    return {task for task, one in coroutines.items() if PACKAGE in getattr(one, "cr_code", run.__code__).co_filename}
 
 
 async def status_of(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
-    """The status that a call ends with."""
+    """Return the status code and text that a call ends with."""
     try:
         await call
     except grpc.aio.AioRpcError as error:

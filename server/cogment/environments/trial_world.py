@@ -1,365 +1,312 @@
-"""The world of one trial, whose agents are the trial's actors and always step together. Engine thread only.
+"""The world of one trial: its agents are the trial's actors and step together, once a tick. Engine thread only.
 
-All trials whose worlds are in the engine, by id; and those that were, for a while. Engine thread only.
+Actions arrive as serialized `worldloom.trials.Action` messages. Observations leave in the reply buffers that the engine
+fills, with this layout:
+
+    Observation { observations: { name: Tensor { payload { array }, shape }, … } }
+
+An ObservationDelta has the same wire format, in which each entry of the map is a contiguous run of bytes. So a delta is
+the concatenation of the runs that have changed, and merging it into the previous observation gives the new one, since
+later entries of a protobuf map replace earlier ones.
 """
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from google.protobuf.message import DecodeError, Message
 
-from worldloom.protos.cogment.api import environment_pb2 as api
-from worldloom.protos.errors import (
-    AlreadyExists,
-    FailedPrecondition,
-    Internal,
-    InvalidArgument,
-    NotFound,
-    RequestError,
-    ResourceExhausted,
-    Unavailable,
-)
+from worldloom.protos.errors import FailedPrecondition, Internal, InvalidArgument, RequestError
+from worldloom.protos.wire import field_header
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.server.cogment.environments.messages import (
-    ActorClass,
-    Memory,
-    Seen,
-    Start,
-    observation_layout,
-    read_actions,
-    read_start,
-    share,
-)
+from worldloom.server.dm_env_rpc.step_layout import entry_head
 from worldloom.server.dm_env_rpc.tensors import ActionReader, shown
-from worldloom.server.engine.directory import WorldDirectory
-from worldloom.server.engine.engine import SHUTTING_DOWN, Engine
-from worldloom.server.engine.observations import ObservationRequest, ReplyLayoutCache
-from worldloom.server.engine.router import ReplyRoute
+from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.observations import (
+    DTYPES_AS_IN_MEMORY,
+    ObservationField,
+    ObservationRequest,
+    ObservationSpec,
+    ReplyLayout,
+)
 from worldloom.server.engine.world import Agent, Boundary, Step, World
-from worldloom.server.logs import Log
-from worldloom.worlds.registry import FamilyError, find_family
-from worldloom.worlds.settings import SettingError
 
-_AGENTS = "agents"
-"""The setting of families whose worlds have as many agents as one likes."""
+M = TypeVar("M", bound=Message)
 
-_REQUESTED = "requested_observations"
-"""Actor classes say with it what streams say with the join setting 'observations'."""
+_OBSERVATIONS_FIELD = trials_pb2.Observation.DESCRIPTOR.fields_by_name["observations"].number
+_KEY_FIELD = 1
+"""Field of the key in an entry of a protobuf map."""
 
 
-class Outcome(NamedTuple):
-    """What a trial is like after a tick."""
+class InvalidAction(InvalidArgument):
+    """An actor's action that cannot be parsed or is out of bounds. The world is unchanged: another may be given."""
+
+    def __init__(self, actor_id: int, problem: str) -> None:
+        super().__init__(problem)
+        self.actor_id = actor_id
+
+
+class EncodedObservation(NamedTuple):
+    """The content of an ObservationData."""
+
+    content: bytes
+    is_snapshot: bool
+
+
+class TickResult(NamedTuple):
+    """Observations and rewards of all actors after a tick."""
 
     tick_id: int
     timestamp_ns: int
-    observations: list[Seen]
+    observations: list[EncodedObservation]
     actors_map: list[int]
+    """Index of each actor's observation."""
     rewards: list[float]
     is_last: bool
-    """The sequence has ended, and the trial with it."""
+    """True if the episode has ended, and the trial with it."""
 
 
-Reply: TypeAlias = Outcome | RequestError | None
+Reply: TypeAlias = TickResult | RequestError | None
 Answer: TypeAlias = Callable[[Reply], None]
 
 
-class Actor:
-    """An actor: an agent, and what it is asked and told."""
+class WorldActor:
+    """An actor of a trial: the agent of its world, its action readers and its observations."""
 
     def __init__(self, agent: Agent, takes_deltas: bool) -> None:
         self.agent = agent
-        self._uids = tuple(agent.specs.observations)
         self.readers = {spec.name: ActionReader(spec, None) for spec in agent.specs.actions.values()}
-        self._memory = Memory(self.wanted) if takes_deltas else None
+        self._uids = tuple(agent.specs.observations)
+        self._specs = agent.specs
+        self._request = agent.specs.request(self._uids)
+        self._deltas = DeltaEncoder(self._request) if takes_deltas else None
 
     @property
-    def wanted(self) -> ObservationRequest:
-        """All that its class requests."""
-        return self.agent.specs.request(self._uids)
+    def request(self) -> ObservationRequest:
+        """Request for all observations of its class; a reset that moves the world to another pool changes it."""
+        if self._specs is not self.agent.specs:
+            self._specs = self.agent.specs
+            self._request = self._specs.request(self._uids)
+        return self._request
 
-    def see(self, snapshot: bytes, as_snapshot: bool) -> Seen:
-        """What it is told that sees this."""
-        return Seen(snapshot, is_snapshot=True) if self._memory is None else self._memory.see(snapshot, as_snapshot)
+    def encode(self, snapshot: bytes, as_snapshot: bool) -> EncodedObservation:
+        """Encode an observation as a delta or snapshot for this actor."""
+        if self._deltas is None:
+            return EncodedObservation(snapshot, is_snapshot=True)
+        return self._deltas.encode(snapshot, as_snapshot)
 
-    def forget_seen(self) -> None:
-        """Nobody knows whether it saw the last observation: the next is a snapshot."""
-        if self._memory is not None:
-            self._memory.forget()
+    def reset_deltas(self) -> None:
+        """Make the next observation a snapshot."""
+        if self._deltas is not None:
+            self._deltas.reset()
 
 
-class Tick:
-    """A step of all actors; `finish` is called when the last of them is answered or refused."""
+class PendingTick:
+    """A step of all actors. `finish` is called when the last of them has an answer or an error."""
 
-    def __init__(self, actors: int, as_snapshots: bool, answer: Answer, finish: Callable[["Tick"], None]) -> None:
-        self.as_snapshots = as_snapshots
+    def __init__(
+        self, actor_count: int, as_snapshot: bool, answer: Answer, finish: Callable[["PendingTick"], None]
+    ) -> None:
+        self.as_snapshot = as_snapshot
         self.answer = answer
         self.steps: list[Step] = []
-        self.is_refused = False
+        self.has_failed = False
         self._finish = finish
-        self._waiting = actors
+        self._missing = actor_count
 
-    def take(self, step: Step) -> None:
-        """An actor is answered."""
+    def add(self, step: Step) -> None:
+        """Take an actor's finished step."""
         self.steps.append(step)
         self._count_down()
 
-    def refuse(self, _refusal: RequestError) -> None:
-        """An actor is refused. Why, the log says; to the trial it means that its world failed, or is gone."""
-        self.is_refused = True
+    def fail(self, _error: RequestError) -> None:
+        """Note that an actor's step failed: the world failed, which is logged, or was destroyed."""
+        self.has_failed = True
         self._count_down()
 
     def _count_down(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
+        self._missing -= 1
+        if not self._missing:
             self._finish(self)
-            self.steps.clear()  # they know this tick: in a circle their replies would wait for the garbage collector
+            self.steps.clear()  # steps refer to this tick: without the cycle, reply buffers are freed at once
 
 
 class TrialWorld:
-    """A trial under way. `when_over` is called once, with the reason; the world is gone then."""
+    """The world and actors of a running trial.
 
-    def __init__(self, engine: Engine, start: Start, when_over: Callable[["TrialWorld", str], None]) -> None:
+    `when_over` is called once with the reason, when the world is destroyed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        trial_id: str,
+        world: World,
+        actors: Sequence[WorldActor],
+        when_over: Callable[["TrialWorld", str], None],
+    ) -> None:
         self._engine = engine
-        self.trial_id = start.trial_id
-        self._world, self._actors = _make(engine, start)
+        self.trial_id = trial_id
+        self._world, self._actors = world, actors
         self._world.has_streams = False
-        self._world.when_gone = self._be_over
+        self._world.when_gone = self._set_over
         self._when_over = when_over
-        self._why_over = ""
+        self._end_reason = ""
         self._next_tick_id = 0
 
     @property
-    def actors(self) -> int:
-        """How many there are."""
+    def actor_count(self) -> int:
+        """Number of actors."""
         return len(self._actors)
 
     @property
     def world_name(self) -> str:
-        """Of its world, for the log."""
+        """Name of its world, for the log."""
         return self._world.name
 
-    def use(self) -> None:
-        """Somebody asks for it."""
+    def mark_used(self) -> None:
+        """Restart the idle timeout of the world."""
         self._world.used_at_s = self._engine.directory.clock()
 
-    def begin(self, answer: Answer) -> None:
-        """Give the first observations."""
-        self._step([{} for _ in self._actors], Tick(self.actors, True, answer, self._finish))
+    def start(self, answer: Answer) -> None:
+        """Begin the episode; answer with the first observations."""
+        self._step([{} for _ in self._actors], PendingTick(self.actor_count, True, answer, self._finish))
 
-    def update(self, contents: Sequence[bytes], as_snapshots: bool, answer: Answer) -> None:
-        """Take the actions of all actors; nothing has happened if they are refused."""
-        actions = read_actions(contents, [actor.readers for actor in self._actors])
-        self._step(actions, Tick(self.actors, as_snapshots, answer, self._finish))
+    def update(self, contents: Sequence[bytes], as_snapshot: bool, answer: Answer) -> None:
+        """Step with the actions of all actors. If it raises, nothing has changed."""
+        actions = parse_actions(contents, [actor.readers for actor in self._actors])
+        self._step(actions, PendingTick(self.actor_count, as_snapshot, answer, self._finish))
 
-    def forget_seen(self) -> None:
-        """Nobody knows whether the last observations arrived: the next are snapshots."""
+    def reset_deltas(self) -> None:
+        """Make the next observations snapshots: the last ones may not have arrived."""
         for actor in self._actors:
-            actor.forget_seen()
+            actor.reset_deltas()
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Destroy the world."""
-        self._engine.destroy(self._world, why)
+        self._engine.destroy(self._world, reason)
 
-    def _be_over(self, why: str) -> None:
-        self._why_over = why
-        self._when_over(self, why)
+    def _set_over(self, reason: str) -> None:
+        self._end_reason = reason
+        self._when_over(self, reason)
 
-    def _step(self, actions: Sequence[Mapping[str, np.ndarray]], tick: Tick) -> None:
+    def _step(self, actions: Sequence[Mapping[str, np.ndarray]], tick: PendingTick) -> None:
         for actor, action in zip(self._actors, actions, strict=True):
-            self._engine.step(Step(actor.agent, action, actor.wanted, tick.take, tick.refuse))
+            self._engine.step(Step(actor.agent, action, actor.request, tick.add, tick.fail))
 
-    def _finish(self, tick: Tick) -> None:
-        if not tick.is_refused:
-            tick.answer(self._outcome(tick))
+    def _finish(self, tick: PendingTick) -> None:
+        if not tick.has_failed:
+            tick.answer(self._build_result(tick))
         elif self._world.is_gone:
-            tick.answer(is_over(self.trial_id, self._why_over))
-        else:  # some of its agents may have moved on, others not
-            why = f"family {self._world.pool.family.name!r} failed; the server's log has more"
-            self.end(why)
-            tick.answer(Internal(f"trial {shown(self.trial_id)} is over: {why}"))
+            tick.answer(trial_over(self.trial_id, self._end_reason))
+        else:  # some agents may have advanced and others not: the trial cannot continue
+            reason = f"family {self._world.pool.family.name!r} failed; the server's log has more"
+            self.end(reason)
+            tick.answer(Internal(f"trial {shown(self.trial_id)} is over: {reason}"))
 
-    def _outcome(self, tick: Tick) -> Outcome:
+    def _build_result(self, tick: PendingTick) -> TickResult:
         steps = sorted(tick.steps, key=lambda step: step.agent.index)
-        seen = [actor.see(step.reply, tick.as_snapshots) for actor, step in zip(self._actors, steps, strict=True)]
-        observations, actors_map = share(seen)
+        encoded = [actor.encode(step.reply, tick.as_snapshot) for actor, step in zip(self._actors, steps, strict=True)]
+        observations, actors_map = deduplicate(encoded)
         is_last = not all(step.agent.is_running for step in steps)
         rewards = [_reward(step) for step in steps]
-        outcome = Outcome(self._next_tick_id, time.time_ns(), observations, actors_map, rewards, is_last)
+        result = TickResult(self._next_tick_id, time.time_ns(), observations, actors_map, rewards, is_last)
         self._next_tick_id += 1
         if is_last:
-            self.end("its sequence has ended")
-        return outcome
+            self.end("its episode has ended")
+        return result
 
 
-def is_over(trial_id: str, why: str) -> FailedPrecondition:
-    """What is told whoever asks for a trial that was."""
-    return FailedPrecondition(f"trial {shown(trial_id)} is over: {why}; start another")
-
-
-def _make(engine: Engine, start: Start) -> tuple[World, list[Actor]]:
-    """The world of a trial, and its actors; nothing is left of it if any of it is refused."""
-    directory = engine.directory
-    world = directory.create(_world_settings(start))
-    try:
-        agents = world.pool.family.agents
-        if agents != start.actors:
-            raise InvalidArgument(
-                f"the trial has {start.actors} actors: expected {agents}, as many as the world of family "
-                f"{world.pool.family.name!r} has agents"
-            )
-        layout_cache = engine.layout_cache(observation_layout)
-        classes = [one for one in start.classes for _ in range(one.actors)]
-        actors = [_join(directory, world, index, one, layout_cache) for index, one in enumerate(classes)]
-        _check_size(actors, engine.limits.max_reply_bytes)
-    except RequestError:
-        directory.destroy(world)
-        raise
-    return world, actors
-
-
-def _world_settings(start: Start) -> dict[str, object]:
-    """Those of CreateWorld; a family that leaves the number of agents open is told how many actors there are."""
-    settings = dict(start.world_settings)
-    family = settings.get("family")
-    if not isinstance(family, str) or _AGENTS in settings:
-        return settings
-    try:
-        known = {setting.name: setting for setting in find_family(family[:100]).settings}
-        if _AGENTS in known:
-            settings[_AGENTS] = known[_AGENTS].parse(start.actors)
-    except FamilyError:
-        pass  # it is refused when the world is made
-    except SettingError as error:
-        raise InvalidArgument(
-            f"the trial has {start.actors} actors: expected {known[_AGENTS].expected}, as family {family!r} takes them"
-        ) from error
-    return settings
-
-
-def _join(
-    directory: WorldDirectory, world: World, index: int, one: ActorClass, layout_cache: ReplyLayoutCache
-) -> Actor:
-    try:
-        return Actor(directory.join(world, {**one.joining, "agent": index}, layout_cache), one.takes_deltas)
-    except RequestError as refusal:
-        text = re.sub(r"(the join )?setting 'observations'", _REQUESTED, str(refusal))
-        raise type(refusal)(f"actor class {shown(one.id)}: {text}") from refusal
-
-
-def _check_size(actors: Sequence[Actor], most_bytes: int) -> None:
-    size_bytes = sum(actor.wanted.data_bytes for actor in actors)
-    if size_bytes > most_bytes:
-        raise ResourceExhausted(
-            f"the observations of {len(actors)} actors take {size_bytes} bytes: expected {most_bytes} at most; request "
-            "fewer or smaller pictures, or raise --max-reply-bytes"
-        )
+def trial_over(trial_id: str, reason: str) -> FailedPrecondition:
+    """Return the error for a call to a trial that has ended."""
+    return FailedPrecondition(f"trial {shown(trial_id)} is over: {reason}; start another")
 
 
 def _reward(step: Step) -> float:
-    """What the world gave for a step; nothing if that began a sequence, or was cut short."""
+    """Return the reward of a step; 0 for the first and for one cut short by a reset."""
     world = step.agent.world
     return float(world.pool.reward[world.lanes[0], step.agent.index]) if step.boundary is Boundary.NONE else 0.0
 
 
-log = Log("trials")
+def parse_actions(
+    contents: Sequence[bytes], readers: Sequence[Mapping[str, ActionReader]]
+) -> list[dict[str, np.ndarray]]:
+    """Return the actions of each actor by name, [1, *shape]; `readers` has the action readers of each actor."""
+    if len(contents) != len(readers):
+        raise InvalidArgument(
+            f"{len(contents)} actions: expected {len(readers)}, one for each actor, in the order of their ids"
+        )
+    return [_parse_action(actor_id, content, readers[actor_id]) for actor_id, content in enumerate(contents)]
 
-_MOST_REMEMBERED = 1024
-"""Trials that are over, whose late calls are told why."""
+
+def parse_content(kind: type[M], content: bytes, what: str) -> M:
+    """Parse a message of protos/worldloom/trials.proto; `what` names it in the error."""
+    try:
+        message: M = kind.FromString(content)
+    except DecodeError as error:
+        raise InvalidArgument(
+            f"{what} has {len(content)} bytes that cannot be parsed: expected a {kind.DESCRIPTOR.full_name}"
+        ) from error
+    return message
 
 
-class TrialWorlds:
-    """The trials. What is asked of them is answered by `answer`, now or when the tick ends, or refused at once."""
+def _parse_action(actor_id: int, content: bytes, readers: Mapping[str, ActionReader]) -> dict[str, np.ndarray]:
+    try:
+        tensors = parse_content(trials_pb2.Action, content, "its content").actions
+        # Sorted, so that of several errors always the same one is reported.
+        for name in sorted(tensors):
+            if name not in readers:
+                raise InvalidArgument(f"unknown action {shown(name)}: expected some of {', '.join(readers) or 'none'}")
+        return {name: readers[name].read(tensors[name]) for name in sorted(tensors)}
+    except InvalidArgument as error:
+        raise InvalidAction(actor_id, f"the action of actor {actor_id}: {error}") from error
 
-    def __init__(self, engine: Engine, defaults: trials_pb2.EnvironmentConfig | None, route: ReplyRoute) -> None:
-        self._engine = engine
-        self._defaults = defaults
-        self._route = route
-        self._trials: dict[str, TrialWorld] = {}
-        self._over: dict[str, str] = {}
-        """Why they are; the latest last."""
 
-    def serve(self, target: Any, call: Callable[[Answer], None]) -> None:
-        """Make a call, and have exactly one reply of it delivered to the target: what it answers, or a refusal."""
-        self._engine.counters.requests += 1
-        answer = partial(self._send, target)
-        try:
-            call(answer)
-        except RequestError as refusal:
-            answer(refusal)
-        except Exception as error:
-            log.error("request failed")
-            answer(Internal(f"the server failed: {type(error).__name__}; its log has more"))
+def observation_layout(observations: tuple[ObservationSpec, ...]) -> ReplyLayout:
+    """Return the reply layout of an Observation message with these entries, in this order; it has no state field."""
+    pieces, fields, end = {}, [], 0
+    for one in observations:
+        name = one.name.encode()
+        head = entry_head(_OBSERVATIONS_FIELD, field_header(_KEY_FIELD, len(name)) + name, one)
+        pieces[end] = head
+        fields.append(ObservationField(end + len(head), one.dtype not in DTYPES_AS_IN_MEMORY))
+        end += len(head) + one.data_bytes
+    return ReplyLayout(end, pieces, None, tuple(fields))
 
-    def start(self, request: api.EnvStartRequest, answer: Answer) -> TrialWorld:
-        """Begin a trial; the answer is its first Outcome."""
-        trial_id = request.trial_id
-        if self._engine.is_draining:
-            raise Unavailable(SHUTTING_DOWN)
-        if trial_id in self._trials:
-            raise AlreadyExists(f"trial {shown(trial_id)} is under way: expected the id of another, or End before it")
-        trial = TrialWorld(self._engine, read_start(request, self._defaults), self._be_over)
-        self._trials[trial_id] = trial
-        self._over.pop(trial_id, None)
-        self._engine.counters.trials += 1
-        log.info("trial started", trial=trial_id, world=trial.world_name, actors=trial.actors)
-        trial.begin(answer)
-        return trial
 
-    def update(self, request: api.EnvUpdateRequest, answer: Answer) -> None:
-        """Advance a trial; the answer is its next Outcome."""
-        trial = self._find(request.trial_id)
-        trial.update(request.action_set.actions, request.reply_with_snapshot, answer)
+class DeltaEncoder:
+    """Encoder of an actor's observations as deltas to the previous one."""
 
-    def on_message(self, request: api.EnvOnMessageRequest, answer: Answer) -> None:
-        """Count messages. No world has any use for them."""
-        trial = self._find(request.trial_id)
-        if not -1 <= request.actor_id < trial.actors:
-            raise InvalidArgument(
-                f"actor_id is {request.actor_id}: expected one from 0 to {trial.actors - 1}, or -1 for the environment"
-            )
-        self._engine.counters.messages += len(request.messages)
-        for message in request.messages:
-            log.debug("message", trial=trial.trial_id, sender=message.sender_id, payload=message.payload.type_url[:100])
-        answer(None)
+    def __init__(self, request: ObservationRequest) -> None:
+        ends = [
+            place.offset + one.data_bytes
+            for one, place in zip(request.observations, request.layout.fields, strict=True)
+        ]
+        self._entries = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        """Bytes of each entry of the map."""
+        self._previous: bytes | None = None
 
-    def end(self, trial_id: str, answer: Answer) -> None:
-        """End a trial, if it is there."""
-        if trial_id in self._trials:
-            self._trials[trial_id].end("it was ended")
-        answer(None)
+    def reset(self) -> None:
+        """Make the next observation a snapshot."""
+        self._previous = None
 
-    def give_up(self, trial: TrialWorld) -> None:
-        """End a trial whose Start nobody waits for any more."""
-        if self._trials.get(trial.trial_id) is trial:
-            trial.end("its Start was cancelled")
+    def encode(self, snapshot: bytes, as_snapshot: bool) -> EncodedObservation:
+        """Return a delta to the previous observation; a snapshot if there is none or `as_snapshot` asks for it."""
+        previous, self._previous = self._previous, snapshot
+        if as_snapshot or previous is None:
+            return EncodedObservation(snapshot, is_snapshot=True)
+        changed = (snapshot[entry] for entry in self._entries if snapshot[entry] != previous[entry])
+        return EncodedObservation(b"".join(changed), is_snapshot=False)
 
-    def forget_seen(self, trial_id: str) -> None:
-        """The last Outcome did not reach whoever asked for it."""
-        if trial_id in self._trials:
-            self._trials[trial_id].forget_seen()
 
-    def _find(self, trial_id: str) -> TrialWorld:
-        trial = self._trials.get(trial_id)
-        if trial is None:
-            if trial_id in self._over:
-                raise is_over(trial_id, self._over[trial_id])
-            raise NotFound(f"there is no trial {shown(trial_id)}: expected the id of one that was started here")
-        trial.use()
-        return trial
-
-    def _be_over(self, trial: TrialWorld, why: str) -> None:
-        del self._trials[trial.trial_id]
-        self._over[trial.trial_id] = why
-        if len(self._over) > _MOST_REMEMBERED:
-            del self._over[next(iter(self._over))]
-        self._engine.counters.trials -= 1
-        log.info("trial over", trial=trial.trial_id, world=trial.world_name, reason=why)
-
-    def _send(self, target: Any, reply: Reply) -> None:
-        if isinstance(reply, RequestError):
-            self._engine.counters.refusals += 1
-            log.debug("refused", code=reply.code, text=str(reply))
-        self._route.send(target, reply)
+def deduplicate(encoded: Sequence[EncodedObservation]) -> tuple[list[EncodedObservation], list[int]]:
+    """Return the unique observations and each actor's index among them."""
+    # No set or dict: bytes cache their hash, and the engine writes new content into the same bytes objects.
+    unique: list[EncodedObservation] = []
+    indices = []
+    for one in encoded:
+        if one not in unique:
+            unique.append(one)
+        indices.append(unique.index(one))
+    return unique, indices

@@ -1,7 +1,7 @@
-"""The part of a trial file that is about a world of this server: `trial_params.environment.config`.
+"""Parser of the part of a trial file that configures a world of this server: `trial_params.environment.config`.
 
-It becomes the EnvironmentConfig that any other orchestrator would send. What is in it is tried on a directory of worlds
-of its own, which draws nothing: a file that is taken can be played.
+The result is an EnvironmentConfig, as another orchestrator would send it. To check it, the world is created and joined
+once in a directory of its own, which has no renderer. So the trials of a file that is accepted can start.
 """
 
 import time
@@ -28,161 +28,161 @@ from worldloom.worlds.family import Family
 from worldloom.worlds.registry import FamilyError, find_family, known_families
 from worldloom.worlds.settings import Setting, SettingError, Value
 
-_NOT_OF_ACTORS = {
-    "agent": "an actor is the agent that its place among the actors says",
-    "shm": "observations of a trial are sent",
-    OBSERVATIONS: "they stand beside 'join'",
+_FIXED_JOIN_SETTINGS = {
+    "agent": "an actor's id says which agent it is",
+    "shm": "observations of trials go to other machines",
+    OBSERVATIONS: "they are a key beside 'join'",
 }
-"""Settings of JoinWorld that actors do not have, and why."""
+"""Settings of JoinWorld that actor classes do not have, and the reason."""
 
 
 class ActorClass(NamedTuple):
-    """What the rest of the file says about a class."""
+    """An actor class in the rest of the file."""
 
     id: str
-    actors: int
+    actor_count: int
     has_deltas: bool
-    """Whether its observations have a type for deltas."""
+    """True if its observations have a delta type."""
 
 
-def read_world_config(config: Entry, classes: Sequence[ActorClass], actors: Entry, limits: Limits) -> bytes:
-    """The content of an EnvironmentConfig; `actors` is where the file counts them."""
+def parse_world_config(config: Entry, classes: Sequence[ActorClass], actors: Entry, limits: Limits) -> bytes:
+    """Return a serialized EnvironmentConfig; `actors` is the file's list of actors, for error messages."""
     parts = config.section(("world", "actor_classes"), required=("world",))
     directory = WorldDirectory(limits, time.monotonic)
-    settings = _read_settings(parts["world"])
-    world = _make_world(directory, parts["world"], settings, sum(one.actors for one in classes), actors)
+    settings = _parse_settings(parts["world"])
+    world = _create_world(directory, parts["world"], settings, sum(one.actor_count for one in classes), actors)
     found = content.EnvironmentConfig()
-    _put(found.world_settings, settings)
-    sections = _sections(parts.get("actor_classes"), classes)
+    _pack_settings(found.world_settings, settings)
+    given = parts.get("actor_classes")
+    sections = {} if given is None else given.section([one.id for one in classes])
     size_bytes = 0
     for one in classes:
         section = sections.get(one.id)
         if section is None:
             found.actor_classes.add(id=one.id, deltas=one.has_deltas)
-            if one.actors:
+            if one.actor_count:
                 config.fail(
-                    f"actor class {one.id!r} sees nothing: expected such as actor_classes: "
-                    f"{{{one.id}: {{observations: [reward]}}}} in {config.called}"
+                    f"actor class {one.id!r} has no observations: expected for example actor_classes: "
+                    f"{{{one.id}: {{observations: [reward]}}}} in {config.path}"
                 )
         else:
-            read, seen_bytes = _read_class(section, one, directory, world, limits)
-            found.actor_classes.append(read)
-            size_bytes += one.actors * seen_bytes
+            parsed, observation_bytes = _parse_class(section, one, directory, world, limits)
+            found.actor_classes.append(parsed)
+            size_bytes += one.actor_count * observation_bytes
     if size_bytes > limits.max_reply_bytes:
         config.fail(
-            f"the observations of all actors take {size_bytes} bytes: expected {limits.max_reply_bytes} at most; take "
-            "fewer or smaller pictures, or raise --max-reply-bytes"
+            f"the observations of all actors take {size_bytes} bytes: expected {limits.max_reply_bytes} at most; "
+            "request fewer or smaller frames, or raise --max-reply-bytes"
         )
     data: bytes = found.SerializeToString(deterministic=True)
     return data
 
 
-def _read_settings(section: Entry) -> dict[str, Value]:
-    """The settings of a world, checked one by one."""
+def _parse_settings(section: Entry) -> dict[str, Value]:
+    """Parse the settings of a world."""
     given = section.mapping()
     if "family" not in given:
-        section.fail(f"key 'family' is missing in {section.called}: expected one of {', '.join(known_families())}")
-    kind = _read_family(given["family"][1])
+        section.fail(f"key 'family' is missing in {section.path}: expected one of {', '.join(known_families())}")
+    kind = _parse_family(given["family"][1])
     if "lanes" in given:
-        given["lanes"][0].fail(f"key 'lanes' in {section.called}: expected none, since a trial is a single world")
+        given["lanes"][0].fail(f"key 'lanes' in {section.path}: expected none, since a trial is a world of one lane")
     table = {one.name: one for one in (*WORLD_SETTINGS, *kind.settings) if one.name != "lanes"}
-    return _take(section, table)
+    return _parse_values(section, table)
 
 
-def _read_family(name: Entry) -> type[Family]:
+def _parse_family(name: Entry) -> type[Family]:
     try:
         return find_family(name.text()[:100])
     except FamilyError as error:
         name.fail(str(error))
 
 
-def _take(section: Entry, table: Mapping[str, Setting]) -> dict[str, Value]:
-    taken = {}
+def _parse_values(section: Entry, table: Mapping[str, Setting]) -> dict[str, Value]:
+    """Parse the values of a mapping by a table of settings."""
+    values = {}
     for name, value in section.section(table).items():
         try:
-            taken[name] = table[name].parse(value.scalar(table[name].expected))
+            values[name] = table[name].parse(value.scalar(table[name].expected))
         except SettingError as error:
             value.fail(str(error))
-    return taken
+    return values
 
 
-def _make_world(
-    directory: WorldDirectory, section: Entry, settings: Mapping[str, Value], count: int, actors: Entry
+def _create_world(
+    directory: WorldDirectory, section: Entry, settings: Mapping[str, Value], actor_count: int, actors: Entry
 ) -> World:
-    """A world as the trial will have it, with as many agents as there are actors."""
+    """Create the world of a trial; a variable number of agents is set to the number of actors."""
     kind = find_family(str(settings["family"]))
-    can_fit = "agents" not in settings and any(one.name == "agents" for one in kind.settings)
+    has_variable_agents = "agents" not in settings and any(one.name == "agents" for one in kind.settings)
     try:
-        world = directory.create({**settings, **({"agents": count} if can_fit else {})})
-    except RequestError as refusal:
-        (actors if can_fit and "'agents'" in str(refusal) else section).fail(str(refusal))
+        world = directory.create({**settings, **({"agents": actor_count} if has_variable_agents else {})})
+    except RequestError as error:
+        (actors if has_variable_agents and "'agents'" in str(error) else section).fail(str(error))
     agents = world.pool.family.agents
-    if agents != count:
+    if agents != actor_count:
         actors.fail(
-            f"{actors.called} has {count} actors: expected {agents}, as many as agents in this world of {kind.name}"
+            f"{actors.path} has {actor_count} actors: expected {agents}, as many as agents in this world of {kind.name}"
         )
     return world
 
 
-def _sections(given: Entry | None, classes: Sequence[ActorClass]) -> dict[str, Entry]:
-    return {} if given is None else given.section([one.id for one in classes])
-
-
-def _read_class(
-    section: Entry, about: ActorClass, directory: WorldDirectory, world: World, limits: Limits
+def _parse_class(
+    section: Entry, actor_class: ActorClass, directory: WorldDirectory, world: World, limits: Limits
 ) -> tuple[content.ActorClass, int]:
-    """A class, and how many bytes each of its actors sees."""
+    """Parse an actor class; return it and the size in bytes of the observations of one of its actors."""
     parts = section.section(("join", OBSERVATIONS, "deltas"), required=(OBSERVATIONS,))
-    join = _read_join(parts["join"]) if "join" in parts else {}
+    join_settings = _parse_join_settings(parts["join"]) if "join" in parts else {}
     names = parts[OBSERVATIONS].items()
-    seen_bytes = _try_to_join(section, join, names, directory, world, limits)
-    deltas = parts["deltas"].flag() if "deltas" in parts else about.has_deltas
-    found = content.ActorClass(id=about.id, deltas=deltas, requested_observations=[name.text() for name in names])
-    _put(found.join_settings, join)
-    return found, seen_bytes
+    observation_bytes = _check_join(section, join_settings, names, directory, world, limits)
+    deltas = parts["deltas"].flag() if "deltas" in parts else actor_class.has_deltas
+    parsed = content.ActorClass(
+        id=actor_class.id, deltas=deltas, requested_observations=[name.text() for name in names]
+    )
+    _pack_settings(parsed.join_settings, join_settings)
+    return parsed, observation_bytes
 
 
-def _read_join(section: Entry) -> dict[str, Value]:
+def _parse_join_settings(section: Entry) -> dict[str, Value]:
     for name, (key, _) in section.mapping().items():
-        if name in _NOT_OF_ACTORS:
-            key.fail(f"key {name!r} in {section.called}: expected none, since {_NOT_OF_ACTORS[name]}")
-    return _take(section, {one.name: one for one in JOIN_SETTINGS if one.name not in _NOT_OF_ACTORS})
+        if name in _FIXED_JOIN_SETTINGS:
+            key.fail(f"key {name!r} in {section.path}: expected none, since {_FIXED_JOIN_SETTINGS[name]}")
+    return _parse_values(section, {one.name: one for one in JOIN_SETTINGS if one.name not in _FIXED_JOIN_SETTINGS})
 
 
-def _try_to_join(
+def _check_join(
     section: Entry,
-    join: Mapping[str, Value],
+    join_settings: Mapping[str, Value],
     names: Sequence[Entry],
     directory: WorldDirectory,
     world: World,
     limits: Limits,
 ) -> int:
-    """See whether an agent that joins so is offered these observations. How many bytes they take comes back."""
-    layout_cache = ReplyLayoutCache(_lay_nothing_out, limits)
+    """Check that an agent can join with these observations; return their size in bytes."""
+    layout_cache = ReplyLayoutCache(_no_layout, limits)
     try:
-        agent = directory.join(world, join, layout_cache)
-    except RequestError as refusal:
-        section.fail(str(refusal))
+        agent = directory.join(world, join_settings, layout_cache)
+    except RequestError as error:
+        section.fail(str(error))
     offered = {one.name: one for one in agent.specs.observations.values()}
-    for number, name in enumerate(names):
+    for index, name in enumerate(names):
         name.choice(offered)
-        if any(name.text() == other.text() for other in names[:number]):
-            name.refuse("each observation once")
-    wanted = tuple(offered[name.text()] for name in names)
+        if any(name.text() == other.text() for other in names[:index]):
+            name.raise_expected("each observation once")
+    requested = tuple(offered[name.text()] for name in names)
     try:
-        layout_cache.check_size(agent.specs, wanted, "a tick")
-    except RequestError as refusal:
-        section.fail(str(refusal))
+        layout_cache.check_size(agent.specs, requested, "a tick")
+    except RequestError as error:
+        section.fail(str(error))
     directory.leave(agent)
-    return sum(one.data_bytes for one in wanted)
+    return sum(one.data_bytes for one in requested)
 
 
-def _lay_nothing_out(_: tuple[ObservationSpec, ...]) -> ReplyLayout:
-    raise AssertionError("nothing is drawn here")
+def _no_layout(_: tuple[ObservationSpec, ...]) -> ReplyLayout:
+    raise AssertionError("a layout was asked for: expected none, since this directory draws nothing")
 
 
-def _put(tensors: "Mapping[str, object]", settings: Mapping[str, Value]) -> None:
-    """Settings as tensors; whole numbers above those of 64 bits with a sign have none."""
+def _pack_settings(tensors: "Mapping[str, object]", settings: Mapping[str, Value]) -> None:
+    """Write settings into a map of tensors; integers that do not fit into int64 become uint64."""
     for name, value in settings.items():
         dtype = "uint64" if type(value) is int and value >= 2**63 else None
         pack(tensors[name], np.asarray(value, dtype))

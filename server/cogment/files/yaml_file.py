@@ -1,7 +1,7 @@
-"""YAML that remembers its lines, so that every mistake in a file can be told by where it is.
+"""YAML files whose values know their line, so that errors can name it.
 
-Files are read as PyYAML's graph of nodes and only what is asked for becomes a value. Nothing in a file makes objects,
-and an alias costs no more than it is long.
+A file is read as PyYAML's graph of nodes, and only values that are asked for are constructed. So tags in a file cannot
+create objects, and nested aliases are not expanded.
 """
 
 import difflib
@@ -14,143 +14,145 @@ import yaml
 from worldloom.server.options import ConfigError
 from worldloom.worlds.settings import abbreviate, format_number
 
-MOST_BYTES = 1 << 20
-_KINDS = {"tag:yaml.org,2002:null": "nothing", "tag:yaml.org,2002:binary": "bytes"}
+_MAX_BYTES = 1 << 20
+_TAG_NAMES = {"tag:yaml.org,2002:null": "nothing", "tag:yaml.org,2002:binary": "bytes"}
 
 T = TypeVar("T")
 
 
 class YamlError(ConfigError):
-    """A mistake in a file; the text begins with FILE:LINE."""
+    """An error in a file; the text begins with FILE:LINE."""
 
 
 class Entry:
-    """A value somewhere in a file. `called` is its place in words, such as `trial_params.actors[1].endpoint`."""
+    """A value in a file. `path` leads to it from the top, for example `trial_params.actors[1].endpoint`."""
 
-    def __init__(self, file: str, called: str, node: yaml.Node) -> None:
-        self.called = called
+    def __init__(self, file: str, path: str, node: yaml.Node) -> None:
+        self.path = path
         self._file, self._node = file, node
 
     @property
-    def is_nothing(self) -> bool:
-        """Its key is there, but no value."""
-        return isinstance(self._node, yaml.ScalarNode) and _kind(self._node) == "nothing"
+    def is_empty(self) -> bool:
+        """Return whether there is a key without a value."""
+        return isinstance(self._node, yaml.ScalarNode) and _tag_name(self._node) == "nothing"
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise what is wrong here."""
+        """Raise YamlError with the line of this value."""
         raise _error(self._file, self._node.start_mark, problem)
 
-    def refuse(self, expected: str) -> NoReturn:
-        """Raise that something else was expected here."""
-        self.fail(f"{self.called or 'the file'} is {self._shown}: expected {expected}")
+    def raise_expected(self, expected: str) -> NoReturn:
+        """Raise YamlError with this value and what was expected instead."""
+        self.fail(f"{self.path or 'the file'} is {self._shown}: expected {expected}")
 
     def section(self, known: Collection[str], required: Collection[str] = ()) -> "dict[str, Entry]":
-        """The values of a mapping with these keys, of which the required ones must be there."""
+        """Return the values of a mapping; raise YamlError for unknown keys and missing required ones."""
         found = self.mapping()
         for name, (key, _) in found.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
                 key.fail(f"unknown key {abbreviate(name)}{hint}{self._where}: expected some of {', '.join(known)}")
         for name in required:
-            if name not in found or found[name][1].is_nothing:
-                self.fail(f"key {name!r} is missing{self._where}: expected it there")
-        return {name: value for name, (_, value) in found.items() if not value.is_nothing}
+            if name not in found or found[name][1].is_empty:
+                self.fail(f"key {name!r} is missing{self._where}: expected a value for it")
+        return {name: value for name, (_, value) in found.items() if not value.is_empty}
 
     def mapping(self) -> "dict[str, tuple[Entry, Entry]]":
-        """Every key and value of a mapping, by the keys' texts."""
-        if self.is_nothing:
+        """Return the keys and values of a mapping, by key."""
+        if self.is_empty:
             return {}
         if not isinstance(self._node, yaml.MappingNode):
-            self.refuse("a mapping")
+            self.raise_expected("a mapping")
         found: dict[str, tuple[Entry, Entry]] = {}
         for key_node, value_node in self._node.value:
             key = Entry(self._file, f"a key{self._where}", key_node)
             name = key.text()
             if name in found:
-                key.fail(f"key {abbreviate(name)} is there twice{self._where}: expected it once")
-            called = f"{self.called}.{name}" if self.called else name
-            found[name] = (key, Entry(self._file, called, value_node))
+                key.fail(f"key {abbreviate(name)} occurs twice{self._where}: expected it once")
+            path = f"{self.path}.{name}" if self.path else name
+            found[name] = (key, Entry(self._file, path, value_node))
         return found
 
     def items(self) -> "list[Entry]":
-        """The values of a list."""
-        if self.is_nothing:
+        """Return the values of a list."""
+        if self.is_empty:
             return []
         if not isinstance(self._node, yaml.SequenceNode):
-            self.refuse("a list")
-        return [Entry(self._file, f"{self.called}[{n}]", node) for n, node in enumerate(self._node.value)]
+            self.raise_expected("a list")
+        return [Entry(self._file, f"{self.path}[{n}]", node) for n, node in enumerate(self._node.value)]
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
+        """Return whether the value is a list."""
         return isinstance(self._node, yaml.SequenceNode)
 
     def scalar(self, expected: str = "a single value") -> Any:
-        """Its value: a text, a number, true or false, bytes, None, or whatever else YAML has."""
+        """Return a value that is neither a mapping nor a list, as the type that YAML gives it."""
         if not isinstance(self._node, yaml.ScalarNode):
-            self.refuse(expected)
+            self.raise_expected(expected)
         constructor = yaml.constructor.SafeConstructor()
         try:
             return constructor.construct_object(self._node, deep=True)
-        except (yaml.YAMLError, ValueError, ArithmeticError, LookupError):  # what it was tagged as, it is not
-            self.refuse(expected)
+        except (yaml.YAMLError, ValueError, ArithmeticError, LookupError):  # the text does not fit its tag
+            self.raise_expected(expected)
 
     def text(self) -> str:
-        """A text that is not empty."""
-        return self._take(str, "a text", bool)
+        """Return a string that is not empty."""
+        return self._parse(str, "a text", bool)
 
-    def whole(self, least: int, most: int) -> int:
-        """A whole number in a range."""
-        return self._take(int, f"a whole number from {least} to {most}", lambda value: least <= value <= most)
+    def integer(self, minimum: int, maximum: int) -> int:
+        """Return an integer in a range."""
+        return self._parse(
+            int, f"a whole number from {minimum} to {maximum}", lambda value: minimum <= value <= maximum
+        )
 
-    def seconds(self, most: float) -> float:
-        """A number of seconds above 0."""
-        expected = f"a number of seconds above 0, {format_number(most)} at most"
+    def seconds(self, maximum: float) -> float:
+        """Return a positive number of seconds."""
+        expected = f"a number of seconds above 0, {format_number(maximum)} at most"
         value = self.scalar(expected)
-        if type(value) not in (int, float) or not 0 < value <= most:
-            self.refuse(expected)
+        if type(value) not in (int, float) or not 0 < value <= maximum:
+            self.raise_expected(expected)
         return float(value)
 
     def flag(self) -> bool:
-        """True or false."""
-        return self._take(bool, "true or false")
+        """Return a bool."""
+        return self._parse(bool, "true or false")
 
     def choice(self, names: Collection[str]) -> str:
-        """One of some texts."""
-        return self._take(str, f"one of {', '.join(names)}", names.__contains__)
+        """Return one of the names."""
+        return self._parse(str, f"one of {', '.join(names)}", names.__contains__)
 
     def data(self) -> bytes:
-        """Bytes, which a file gives in base64."""
-        return self._take(bytes, "bytes in base64, such as !!binary CgR0ZXN0: types of others' messages are not known")
+        """Return bytes, written in base64."""
+        return self._parse(bytes, "bytes in base64, such as !!binary CgR0ZXN0, since the message type is unknown")
 
-    def _take(self, kind: type[T], expected: str, fits: Callable[[T], bool] = lambda _: True) -> T:
+    def _parse(self, kind: type[T], expected: str, is_valid: Callable[[T], bool] = lambda _: True) -> T:
         value = self.scalar(expected)
-        if type(value) is not kind or not fits(value):
-            self.refuse(expected)
+        if type(value) is not kind or not is_valid(value):
+            self.raise_expected(expected)
         return value
 
     @property
     def _where(self) -> str:
-        return f" in {self.called}" if self.called else ""
+        return f" in {self.path}" if self.path else ""
 
     @property
     def _shown(self) -> str:
         if isinstance(self._node, yaml.ScalarNode):
-            return _kind(self._node) or abbreviate(self._node.value)
+            return _tag_name(self._node) or abbreviate(self._node.value)
         kind = "mapping" if isinstance(self._node, yaml.MappingNode) else "list"
         return f"a {kind}" if self._node.value else f"an empty {kind}"
 
 
-def read_yaml(path: Path, flag: str) -> Entry:
-    """The whole of a file that was named by a flag."""
+def read_yaml(path: Path, option: str) -> Entry:
+    """Read a file that a command-line option names."""
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{flag} {path} cannot be read: {error.strerror or error}") from None
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"{flag} {path} is longer than {MOST_BYTES} bytes: expected a shorter file")
+        raise ConfigError(f"{option} {path} cannot be read: {error.strerror or error}") from None
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"{option} {path} is longer than {_MAX_BYTES} bytes: expected a shorter file")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -160,7 +162,7 @@ def read_yaml(path: Path, flag: str) -> Entry:
 
 
 def parse_yaml(text: str, file: str) -> Entry:
-    """The whole of a text that came from a file."""
+    """Parse the text of a file."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -170,15 +172,15 @@ def parse_yaml(text: str, file: str) -> Entry:
         line = text.count("\n", 0, error.position) + 1
         raise YamlError(f"{file}:{line}: not YAML: {error.reason}") from None
     except RecursionError:
-        raise YamlError(f"{file}:1: nested too deep: expected a few levels") from None
+        raise YamlError(f"{file}:1: nested too deeply: expected a few levels") from None
     if node is None:
         raise YamlError(f"{file}:1: the file is empty: expected actor_classes and trial_params")
     return Entry(file, "", node)
 
 
-def _kind(node: yaml.ScalarNode) -> str | None:
-    """What a value is that is not told by its text."""
-    return _KINDS.get(node.tag)
+def _tag_name(node: yaml.ScalarNode) -> str | None:
+    """Return the name of a value that its text does not show: "nothing" or "bytes"."""
+    return _TAG_NAMES.get(node.tag)
 
 
 def _error(file: str, mark: yaml.Mark | None, problem: str) -> YamlError:

@@ -1,8 +1,8 @@
-"""Bytes on their way to somebody slower: so many and no more.
+"""The datalog: a DatalogSample for each tick of each trial, written to a file or sent to a LogExporter service.
 
-Where a datalog goes: a file of this server's, or the service of another. Neither can stop a trial.
-
-What is kept of trials: a DatalogSample for each tick.
+A tick is written once its rewards are known, which is in the following tick. Both sinks have a bounded queue: a slow
+sink slows trials down once the queue is full, a failing one loses samples, but neither ends a trial. Everything but
+the writing of the file runs on the event loop.
 """
 
 import asyncio
@@ -21,32 +21,123 @@ from worldloom.protos.cogment.api.data_pb2 import DatalogMsg, DatalogSample, Log
 from worldloom.protos.cogment.api.environment_pb2 import ObservationSet
 from worldloom.protos.errors import RequestError
 from worldloom.protos.wire import field_header, varint
-from worldloom.server.cogment.orchestrator.connections import Channels, ask
+from worldloom.server.cogment.orchestrator.remote_services import Channels, call_service
 from worldloom.server.cogment.settings import TrialSettings
 from worldloom.server.logs import Log
 
+log = Log("datalog")
 
-class Backlog:
-    """A queue of bytes. Whoever adds to a full one waits; whoever takes gets all there is."""
+_MAX_QUEUED_BYTES = 64 << 20
+"""Maximum size of the samples that wait for one sink."""
+_LOG = "/cogment.LogExporter/Log"
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+
+class Datalog:
+    """The sinks of a server. Raises OSError if the file cannot be opened."""
+
+    def __init__(self, settings: TrialSettings, channels: Channels) -> None:
+        self._file = None if settings.datalog_file is None else DatalogFile(settings.datalog_file)
+        self._endpoint = settings.datalog_endpoint
+        self._deadline_s = settings.deadline_s
+        self._channels = channels
+
+    def open(self, trial_id: str, user_id: str, params: TrialParams) -> "TrialRecorder":
+        """Return the recorder of a trial."""
+        stream = None
+        if self._endpoint is not None:
+            stream = DatalogStream(self._endpoint, self._channels, trial_id, params, self._deadline_s)
+        return TrialRecorder(trial_id, user_id, self._file, stream)
+
+    async def close(self) -> None:
+        """Write all queued samples and close the file. All recorders must have been closed."""
+        file, self._file = self._file, None
+        if file is not None:
+            await file.close()
+
+
+class TrialRecorder:
+    """The datalog of one trial: keeps a tick until its rewards are known, then writes it to all sinks."""
+
+    def __init__(self, trial_id: str, user_id: str, file: "DatalogFile | None", stream: "DatalogStream | None") -> None:
+        self._trial_id, self._user_id = trial_id, user_id
+        self._sinks = [sink for sink in (file, stream) if sink is not None]
+        self._stream = stream
+        self._sample: DatalogSample | None = None
+        """Tick whose rewards are not known yet."""
+        self._writing: asyncio.Future[list[None]] | None = None
+        """Tick that is being written."""
+
+    @property
+    def has_sinks(self) -> bool:
+        """Return whether there is a sink; without one nothing need be recorded."""
+        return bool(self._sinks)
+
+    def keep(
+        self, observations: ObservationSet, actions: Sequence[bytes], messages: Sequence[MessageCollection]
+    ) -> None:
+        """Keep the observations, actions and messages of a tick."""
+        self._sample = DatalogSample(
+            trial_id=self._trial_id,
+            user_id=self._user_id,
+            timestamp=time.time_ns(),
+            observations=observations,
+            actions=[Action(content=action) for action in actions],
+            messages=messages,
+        )
+
+    async def write(self, rewards: Sequence[Reward], late: Sequence[Sequence[Feedback]]) -> None:
+        """Write the tick that was kept with its rewards, adding each actor's late feedback to that actor's reward.
+
+        The tick is written even if the call is cancelled.
+        """
+        if self._sample is None:
+            return
+        sample, self._sample = self._sample, None
+        for reward, late_feedbacks in zip(rewards, late, strict=True):
+            sample.rewards.add().CopyFrom(reward)
+            sample.rewards[-1].feedbacks.extend(late_feedbacks)
+        data = sample.SerializeToString()
+        await self._wait_written()
+        self._writing = asyncio.gather(*(sink.write(data) for sink in self._sinks))
+        await asyncio.shield(self._writing)
+
+    async def close(self) -> None:
+        """Finish writing, and end the stream of this trial."""
+        await self._wait_written()
+        if self._stream is not None:
+            await self._stream.close()
+
+    def abort(self) -> None:
+        """End the stream of this trial without sending the queued samples."""
+        if self._stream is not None:
+            self._stream.abort()
+
+    async def _wait_written(self) -> None:
+        if self._writing is not None:
+            await self._writing
+
+
+class BoundedQueue:
+    """A queue of bytes with a maximum size. `put` waits while it is full; `pop_all` takes all items at once."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._items: deque[bytes] = deque()
         self._size_bytes = 0
         self._is_closed = False
         self._changed = asyncio.Condition()
 
     async def put(self, item: bytes) -> None:
-        """Add to it. One item always has room, however large; into a closed backlog nothing goes."""
+        """Add an item. An empty queue takes an item of any size, a closed one drops it."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._is_closed or self._has_room(len(item)))
+            await self._changed.wait_for(lambda: self._is_closed or self._has_space(len(item)))
             if not self._is_closed:
                 self._items.append(item)
                 self._size_bytes += len(item)
                 self._changed.notify_all()
 
-    async def take_all(self) -> list[bytes]:
-        """What waits, as soon as there is something; nothing if it is closed and empty."""
+    async def pop_all(self) -> list[bytes]:
+        """Wait for items and return all of them; return an empty list if the queue is closed and empty."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._is_closed or bool(self._items))
             items = list(self._items)
@@ -56,62 +147,61 @@ class Backlog:
             return items
 
     async def close(self) -> None:
-        """Nothing more comes; what is there may still be taken."""
+        """Accept no more items; those in the queue can still be taken."""
         async with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
-    def _has_room(self, size_bytes: int) -> bool:
-        return not self._items or self._size_bytes + size_bytes <= self._most_bytes
+    def _has_space(self, size_bytes: int) -> bool:
+        return not self._items or self._size_bytes + size_bytes <= self._max_bytes
 
 
-log = Log("datalog")
+class DatalogFile:
+    """A file to which the samples of all trials are appended, each after its length as a varint.
 
-_MOST_BYTES = 64 << 20
-_LOG = "/cogment.LogExporter/Log"
-
-
-class FileSink:
-    """Appends samples of all trials to one file, each after its length. A thread writes, so that no trial waits for
-    the disk until much is on its way."""
+    A thread writes, so that trials wait for the disk only when the queue is full.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._backlog = Backlog(_MOST_BYTES)
+        self._queue = BoundedQueue(_MAX_QUEUED_BYTES)
         self._writing: asyncio.Task[None] | None = None
-        self._is_losing = False
+        self._is_failing = False
 
     async def write(self, sample: bytes) -> None:
-        """Append a sample, soon."""
+        """Queue a sample."""
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write_all())
-        await self._backlog.put(varint(len(sample)) + sample)
+        await self._queue.put(varint(len(sample)) + sample)
 
     async def close(self) -> None:
-        """Write what is on its way, and close the file."""
-        await self._backlog.close()
+        """Write all queued samples and close the file."""
+        await self._queue.close()
         if self._writing is not None:
             await self._writing
         os.close(self._file)
 
     async def _write_all(self) -> None:
-        while batch := await self._backlog.take_all():
-            problem = await asyncio.to_thread(append, self._file, b"".join(batch))
-            if problem is not None and not self._is_losing:
-                log.error("samples are lost", file=str(self._path), reason=problem.strerror)
-            elif problem is None and self._is_losing:
+        while batch := await self._queue.pop_all():
+            error = await asyncio.to_thread(append, self._file, b"".join(batch))
+            if error is not None and not self._is_failing:
+                log.error("samples are lost", file=str(self._path), reason=error.strerror)
+            elif error is None and self._is_failing:
                 log.warning("samples are written again", file=str(self._path))
-            self._is_losing = problem is not None
+            self._is_failing = error is not None
 
 
 def append(file: int, data: bytes) -> OSError | None:
-    """Write to the end of a file, all or nothing: half a sample would make the rest of the file unreadable."""
+    """Append data to a file, all or nothing, and return the error if it fails.
+
+    Part of a sample would make the rest of the file unreadable.
+    """
     end = os.fstat(file).st_size
-    left = memoryview(data)
+    remaining = memoryview(data)
     try:
-        while left:
-            left = left[os.write(file, left) :]
+        while remaining:
+            remaining = remaining[os.write(file, remaining) :]
     except OSError as error:
         if os.fstat(file).st_size > end:
             os.ftruncate(file, end)
@@ -119,8 +209,8 @@ def append(file: int, data: bytes) -> OSError | None:
     return None
 
 
-class Export:
-    """One trial's stream to a LogExporter: its parameters, then its samples. Once that fails, the rest is lost."""
+class DatalogStream:
+    """One trial's Log call to a LogExporter: its parameters, then its samples. After a failure the rest is lost."""
 
     def __init__(
         self, endpoint: str, channels: Channels, trial_id: str, params: TrialParams, deadline_s: float
@@ -130,34 +220,34 @@ class Export:
         self._trial_id = trial_id
         self._deadline_s = deadline_s
         self._has_failed = False
-        self._backlog = Backlog(_MOST_BYTES)
-        call = channels.take(endpoint).stream_unary(_LOG, response_deserializer=LogReply.FromString)()
+        self._queue = BoundedQueue(_MAX_QUEUED_BYTES)
+        call = channels.acquire(endpoint).stream_unary(_LOG, response_deserializer=LogReply.FromString)()
         first = DatalogMsg(trial_params=params).SerializeToString()
         self._sending = asyncio.get_running_loop().create_task(self._send_all(call, first))
 
     async def write(self, sample: bytes) -> None:
-        """Send a sample, soon. An exporter that takes none for too long gets no more."""
+        """Queue a sample. An exporter that reads nothing until the deadline gets no more."""
         if self._has_failed:
             return
         try:
             async with asyncio.timeout(self._deadline_s):
-                await self._backlog.put(field_header(DatalogMsg.SAMPLE_FIELD_NUMBER, len(sample)) + sample)
+                await self._queue.put(field_header(DatalogMsg.SAMPLE_FIELD_NUMBER, len(sample)) + sample)
         except TimeoutError:
-            self._fail(f"it took nothing for {self._deadline_s:g} s (deadline_s)")
+            self._fail(f"it read nothing for {self._deadline_s:g} s (deadline_s)")
             self._sending.cancel()
 
     async def close(self) -> None:
-        """Send what is on its way, and end the stream; not longer than an answer may take."""
-        await self._backlog.close()
+        """Send all queued samples and end the stream, within the deadline."""
+        await self._queue.close()
         await asyncio.wait({self._sending}, timeout=self._deadline_s)
         if not self._sending.done():
             self._fail(f"it did not end the stream within {self._deadline_s:g} s (deadline_s)")
             self._sending.cancel()
             await asyncio.wait({self._sending})
-        await self._channels.give_back(self._endpoint)
+        await self._channels.release(self._endpoint)
 
-    def abandon(self) -> None:
-        """End the stream as it is."""
+    def abort(self) -> None:
+        """End the stream without sending the queued samples."""
         self._sending.cancel()
 
     async def _send_all(self, call: Any, first: bytes) -> None:
@@ -167,112 +257,28 @@ class Export:
                 self._fail(reason)
         finally:
             call.cancel()
-            await self._backlog.close()
+            await self._queue.close()
 
     async def _send(self, call: Any, first: bytes) -> str | None:
-        """Why it failed, if it did."""
+        """Send all messages of the stream; return the reason if that fails."""
         try:
             await call.write(first)
-            while batch := await self._backlog.take_all():
+            while batch := await self._queue.pop_all():
                 for sample in batch:
                     await call.write(sample)
             await call.done_writing()
-            await ask(call, "Log", self._deadline_s)
-        except asyncio.InvalidStateError:  # the call was over already
+            await call_service(call, "Log", self._deadline_s)
+        except asyncio.InvalidStateError:  # the call has ended already
             if await call.code() is grpc.StatusCode.OK:
                 return "it ended the stream before the trial was over"
             return f"{(await call.code()).name}: {await call.details()}"
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
-        except RequestError as refusal:
-            return str(refusal)
+        except RequestError as error:
+            return str(error)
         return None
 
     def _fail(self, reason: str) -> None:
         if not self._has_failed:
             self._has_failed = True
             log.error("exporter failed", endpoint=self._endpoint, trial=self._trial_id, reason=reason)
-
-
-class Datalog:
-    """The sinks of a server. A file that cannot be opened raises OSError."""
-
-    def __init__(self, settings: TrialSettings, channels: Channels) -> None:
-        self._file = None if settings.datalog_file is None else FileSink(settings.datalog_file)
-        self._endpoint = settings.datalog_endpoint
-        self._deadline_s = settings.deadline_s
-        self._channels = channels
-
-    def open(self, trial_id: str, user_id: str, params: TrialParams) -> "Recorder":
-        """What records a trial."""
-        export = None
-        if self._endpoint is not None:
-            export = Export(self._endpoint, self._channels, trial_id, params, self._deadline_s)
-        return Recorder(trial_id, user_id, self._file, export)
-
-    async def close(self) -> None:
-        """Write what is on its way. All recorders have been closed."""
-        file, self._file = self._file, None
-        if file is not None:
-            await file.close()
-
-
-class Recorder:
-    """Keeps one trial. A tick is written once its rewards are known, which is in the tick after it."""
-
-    def __init__(self, trial_id: str, user_id: str, file: FileSink | None, export: Export | None) -> None:
-        self._trial_id, self._user_id = trial_id, user_id
-        self._sinks = [sink for sink in (file, export) if sink is not None]
-        self._export = export
-        self._sample: DatalogSample | None = None
-        """The tick that is not written yet."""
-        self._writing: asyncio.Future[list[None]] | None = None
-        """The one that is being written."""
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anybody keeps what is recorded."""
-        return bool(self._sinks)
-
-    def keep(
-        self, observations: ObservationSet, actions: Sequence[bytes], messages: Sequence[MessageCollection]
-    ) -> None:
-        """What was seen, done and said in a tick."""
-        if self.is_wanted:
-            self._sample = DatalogSample(
-                trial_id=self._trial_id,
-                user_id=self._user_id,
-                timestamp=time.time_ns(),
-                observations=observations,
-                actions=[Action(content=action) for action in actions],
-                messages=messages,
-            )
-
-    async def write(self, rewards: Sequence[Reward], late: Sequence[Sequence[Feedback]]) -> None:
-        """Write the tick that was kept, with its rewards; late feedback for older ones is put beside theirs. A call
-        that is cancelled has it written all the same."""
-        if self._sample is None:
-            return
-        sample, self._sample = self._sample, None
-        for reward, others in zip(rewards, late, strict=True):
-            sample.rewards.add().CopyFrom(reward)
-            sample.rewards[-1].feedbacks.extend(others)
-        data = sample.SerializeToString()
-        await self._have_written()
-        self._writing = asyncio.gather(*(sink.write(data) for sink in self._sinks))
-        await asyncio.shield(self._writing)
-
-    async def close(self) -> None:
-        """Nothing more comes."""
-        await self._have_written()
-        if self._export is not None:
-            await self._export.close()
-
-    def abandon(self) -> None:
-        """Nothing more comes, and what is on its way may get lost."""
-        if self._export is not None:
-            self._export.abandon()
-
-    async def _have_written(self) -> None:
-        if self._writing is not None:
-            await self._writing

@@ -1,15 +1,16 @@
-"""A trial as it is played: the stages of its start, of each tick and of its end, in this order.
+"""One trial: the calls of its clients, the stages of each tick, and its end.
 
-start     agents and environment, all at once
-tick t    decide              every agent is asked, every human awaited
-          reward              agents are told what tick t-1 was worth
-          deliver_messages    to agents and environment
-          update              the environment takes the actions of all
-          advance             its observations, feedback and messages are those of tick t+1
-          answer              humans get their observation, the reward of tick t-1 and their messages
-finish    everyone is let go
+start     Start of the agents and of the environment, all concurrently
+tick t    decide              ask every agent, wait for every human
+          reward              send agents the rewards of tick t-1
+          deliver_messages    to agents and the environment
+          update              give the environment all actions
+          advance             take its observations, feedback and messages: tick t+1 begins
+          answer              reply to humans: observation, reward of tick t-1, messages
+finish    End of the agents and of the environment, also of those that failed
 
-One trial, from its Start to the last End: what its clients ask of it, and how it ends.
+`TrialRun` has these stages. `Trial` runs them in a task and takes the calls of clients meanwhile; both share the state
+in `trial_state.py`. Everything runs on the event loop.
 """
 
 import asyncio
@@ -20,55 +21,65 @@ from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.agent_pb2 import AgentDecideReply, MessageCollection, Reward
 from worldloom.protos.cogment.api.common_pb2 import Feedback, Message, Observation, TrialParams
 from worldloom.protos.errors import Internal, InvalidArgument, RequestError, Unavailable
-from worldloom.server.cogment.environments.environment import TrialEnvironment, WrongAction
-from worldloom.server.cogment.orchestrator.actors import ENVIRONMENT_ID, Actor, Cast, Seats, Silence
-from worldloom.server.cogment.orchestrator.agents import Agent, Agents
-from worldloom.server.cogment.orchestrator.datalog import Recorder
-from worldloom.server.cogment.orchestrator.endings import Ending, TrialOver, failure, together
-from worldloom.server.cogment.orchestrator.messages import Ledger, Mail, reward_of
+from worldloom.server.cogment.environments.environment import TrialEnvironment
+from worldloom.server.cogment.environments.trial_world import InvalidAction
+from worldloom.server.cogment.orchestrator.datalog import TrialRecorder
+from worldloom.server.cogment.orchestrator.remote_services import RemoteAgent, RemoteAgents, gather_or_cancel
+from worldloom.server.cogment.orchestrator.trial_state import (
+    Ending,
+    HumanActors,
+    MessageQueue,
+    RewardAccumulator,
+    TrialEnded,
+    combine_feedback,
+)
+from worldloom.server.cogment.settings import ENVIRONMENT_ID, Actor, Actors
 from worldloom.server.logs import Log
 
+log = Log("trials")
 
-class Play:
-    """The play of one trial. Where it cannot go on it raises TrialOver, or RequestError if it cannot even start."""
+
+class TrialRun:
+    """The stages of one trial. They raise TrialEnded where the trial ends, `start` RequestError if it cannot begin."""
 
     def __init__(
         self,
         params: TrialParams,
-        cast: Cast,
+        actors: Actors,
         environment: TrialEnvironment,
-        agents: Agents,
-        recorder: Recorder,
+        agents: RemoteAgents,
+        recorder: TrialRecorder,
         idle_s: float,
     ) -> None:
-        self.seats = Seats(cast)
-        self.ledger = Ledger(len(cast.actors))
-        self.mail = Mail(len(cast.actors), recorder.is_wanted)
+        self.humans = HumanActors(actors)
+        self.rewards = RewardAccumulator(len(actors.all))
+        self.messages = MessageQueue(len(actors.all), recorder.has_sinks)
         self._params = params
-        self._cast = cast
+        self._actors = actors
         self._environment = environment
         self._agents = agents
         self._recorder = recorder
+        self._has_datalog = recorder.has_sinks
         self._idle_s = idle_s
         self._starting: list[asyncio.Task[None]] = []
         self._observations: env_api.ObservationSet | None = None
-        """Of this tick."""
-        self._rewards = [Reward() for _ in cast.actors]
-        """Of the tick before, for each actor."""
+        """Observations of the current tick."""
+        self._previous_rewards = [Reward() for _ in actors.all]
+        """Rewards of the previous tick by actor id."""
         self._last: tuple[int, Sequence[Reward]] | None = None
-        """The last tick and its rewards, which no tick follows."""
+        """Last tick and its rewards, if the trial ended after a tick."""
 
     async def start(self) -> None:
-        """Start the agents and the environment, all at once."""
+        """Start the agents and the environment concurrently."""
         trial_config = self._params.trial_config if self._params.HasField("trial_config") else None
-        calls = (self._start_environment(), *self._agents.starts(self._cast.counts, trial_config))
+        calls = (self._start_environment(), *self._agents.starts(self._actors.counts, trial_config))
         self._starting = [asyncio.create_task(call) for call in calls]
         done, _ = await asyncio.wait(self._starting, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
 
     async def tick(self) -> Ending | None:
-        """Play a tick; an Ending if it was the last."""
+        """Run one tick; return an Ending if it was the last."""
         actions = await self._decide()
         await self._reward()
         await self._deliver_messages()
@@ -76,144 +87,153 @@ class Play:
         self._advance(actions, reply)
         return await self._answer(reply)
 
-    async def keep_awake(self) -> None:
-        """Until cancelled, see to it that the environment does not take the trial for idle, however long a tick is."""
-        await self._environment.keep_awake(self._idle_s / 3)
+    async def keep_alive(self) -> None:
+        """Keep the environment from ending the trial as idle during a long tick, until cancelled."""
+        await self._environment.keep_alive(self._idle_s / 3)
 
     async def finish(self) -> None:
-        """Let everyone go, also those who failed, and write down the rest."""
-        await self._have_started()
-        await asyncio.gather(self._agents.dismiss(self.mail, self._last), self._environment.end())
+        """End the trial for agents and environment, and record the remaining ticks."""
+        await self._finish_starting()
+        await asyncio.gather(self._agents.end(self.messages, self._last), self._environment.end())
         if self._observations is not None:
-            await self._write_rest(self._observations)
+            await self._record_open_ticks(self._observations)
         await self._recorder.close()
 
-    def abandon(self) -> None:
-        """Let go of all that `finish` was cancelled in."""
+    def abort(self) -> None:
+        """Cancel the tasks that a cancelled `finish` leaves."""
         for task in self._starting:
             task.cancel()
-        self._recorder.abandon()
+        self._recorder.abort()
 
     def observation_of(self, actor_id: int) -> Observation:
-        """What an actor sees in this tick."""
-        there = self._observations
-        assert there is not None
-        data = there.observations[there.actors_map[actor_id]]
-        return Observation(tick_id=there.tick_id, timestamp=there.timestamp, data=data)
+        """Return an actor's observation of the current tick."""
+        current = self._observations
+        assert current is not None
+        data = current.observations[current.actors_map[actor_id]]
+        return Observation(tick_id=current.tick_id, timestamp=current.timestamp, data=data)
 
     async def _decide(self) -> list[bytes]:
-        """Ask every agent, and wait for every human: what all actors do."""
-        asked = []
-        if self._cast.agents:
-            asked.append(self._ask_agents())
-        if self._cast.humans:
-            asked.append(self._ask_humans())
-        actions = {actor_id: action for some in await together(*asked) for actor_id, action in some.items()}
-        return [actions[actor.id] for actor in self._cast.actors]
+        """Return the action of each actor: ask all agents, and wait for all humans."""
+        calls = []
+        if self._actors.agents:
+            calls.append(self._ask_agents())
+        if self._actors.humans:
+            calls.append(self._wait_for_humans())
+        actions = {actor_id: action for some in await gather_or_cancel(*calls) for actor_id, action in some.items()}
+        return [actions[actor.id] for actor in self._actors.all]
 
-    async def _ask_humans(self) -> dict[int, bytes]:
-        patience_s = self._params.max_inactivity or self._idle_s
+    async def _wait_for_humans(self) -> dict[int, bytes]:
+        timeout_s = self._params.max_inactivity or self._idle_s
         try:
-            return await self.seats.actions(patience_s)
-        except Silence:
+            return await self.humans.collect_actions(timeout_s)
+        except TimeoutError:
             limit = "max_inactivity" if self._params.max_inactivity else "--idle-world-s"
-            reason = f"its humans gave no sign of life for {patience_s:g} s ({limit}): expected Action or Heartbeat"
-            raise TrialOver(Ending(reason)) from None
+            reason = f"its humans were inactive for {timeout_s:g} s ({limit}): expected Action or Heartbeat"
+            raise TrialEnded(Ending(reason)) from None
 
     async def _ask_agents(self) -> dict[int, bytes]:
         decisions = await self._agents.decide(self.observation_of)
-        if not self._cast.humans and all(decision is None for decision in decisions):
-            raise failure(Unavailable("none of its agents decides any more"))
+        if not self._actors.humans and all(decision is None for decision in decisions):
+            raise TrialEnded.by_failure(Unavailable("none of its agents answers Decide any more"))
         actions = {}
         for agent, decision in zip(self._agents.all, decisions, strict=True):
             actions[agent.actor_id] = b"" if decision is None else decision.action.content
             if decision is not None:
-                self._take_remarks(agent, decision)
+                self._add_from_agent(agent, decision)
         return actions
 
-    def _take_remarks(self, agent: Agent, decision: AgentDecideReply) -> None:
-        """What an agent has to say besides its action."""
+    def _add_from_agent(self, agent: RemoteAgent, decision: AgentDecideReply) -> None:
+        """Take the feedback and messages that came with an agent's action."""
         try:
-            self.ledger.check(decision.feedbacks)
-            self.mail.check(decision.messages)
+            self.rewards.check(decision.feedbacks)
+            self.messages.check(decision.messages)
         except RequestError as error:
-            self._agents.tolerate(agent, Internal(f"{agent}: Decide gave {error}"))
+            self._agents.handle_failure(agent, Internal(f"{agent}: Decide returned {error}"))
         else:
-            self.ledger.take(decision.feedbacks)
-            self.mail.post(decision.messages, agent.actor_id)
+            self.rewards.add(decision.feedbacks)
+            self.messages.add(decision.messages, agent.actor_id)
 
     async def _reward(self) -> None:
-        """Tell the agents what the tick before was worth; humans are told with their answer."""
-        if self.ledger.tick:
-            self._rewards = await self._settle(self.ledger.tick - 1)
-            await self._agents.reward(self.ledger.tick - 1, self._rewards)
+        """Send agents the rewards of the previous tick; humans get theirs with the reply."""
+        if self.rewards.tick:
+            self._previous_rewards = await self._close_tick(self.rewards.tick - 1)
+            await self._agents.reward(self.rewards.tick - 1, self._previous_rewards)
 
     async def _deliver_messages(self) -> None:
-        """Hand over what was sent since the tick before; humans get theirs with their answer."""
-        if self.mail.is_waiting:
-            to_environment = self.mail.collect(ENVIRONMENT_ID)
-            await together(self._agents.hand_over(self.mail), self._environment.hand_over(to_environment))
+        """Deliver the messages since the previous tick; humans get theirs with the reply."""
+        if self.messages.has_messages:
+            to_environment = self.messages.pop(ENVIRONMENT_ID)
+            await gather_or_cancel(self._agents.deliver(self.messages), self._deliver_to_environment(to_environment))
+
+    async def _deliver_to_environment(self, messages: Sequence[Message]) -> None:
+        try:
+            await self._environment.deliver(messages)
+        except RequestError as error:
+            raise TrialEnded.by_failure(error, self._environment.name) from error
 
     async def _update(self, actions: list[bytes]) -> env_api.EnvUpdateReply:
-        """Have the environment take the actions. Whoever's cannot be is asked again."""
+        """Update the environment. An actor whose action is invalid is asked again."""
         while True:
-            as_snapshot = self._agents.missed_last or self.seats.have_missed_one
+            as_snapshot = self._agents.have_missed_last or self.humans.have_missed_last
             try:
                 return await self._environment.update(actions, as_snapshot)
-            except WrongAction as error:
+            except InvalidAction as error:
                 actions[error.actor_id] = await self._ask_again(actions[error.actor_id], error)
+            except RequestError as error:
+                raise TrialEnded.by_failure(error, self._environment.name) from error
 
-    async def _ask_again(self, given: bytes, error: WrongAction) -> bytes:
-        if self._cast.find(error.actor_id).is_human:
-            self.seats.refuse(error.actor_id, error)
-            return (await self._ask_humans())[error.actor_id]
+    async def _ask_again(self, action: bytes, error: InvalidAction) -> bytes:
+        """Return another action of a human, or an empty one for an agent, which then idles."""
+        if self._actors.find(error.actor_id).is_human:
+            self.humans.fail(error.actor_id, error)
+            return (await self._wait_for_humans())[error.actor_id]
         agent = next(one for one in self._agents.all if one.actor_id == error.actor_id)
-        if not given:  # nothing cannot be wrong
-            raise failure(error, by=self._environment.name)
-        self._agents.tolerate(agent, Internal(f"{agent}: Decide gave an action that cannot be: {error}"))
+        if not action:  # an empty action is always valid: the environment is at fault
+            raise TrialEnded.by_failure(error, self._environment.name)
+        self._agents.handle_failure(agent, Internal(f"{agent}: Decide returned an invalid action: {error}"))
         return b""
 
     def _advance(self, actions: Sequence[bytes], reply: env_api.EnvUpdateReply) -> None:
-        """Take what the environment made of it; the next tick begins."""
+        """Take the environment's reply and begin the next tick."""
         assert self._observations is not None
         try:
-            self.ledger.check(reply.feedbacks)
-            self.mail.check(reply.messages)
+            self.rewards.check(reply.feedbacks)
+            self.messages.check(reply.messages)
         except RequestError as error:
-            raise failure(error, by=self._environment.name) from error
-        self.ledger.take(reply.feedbacks)
-        self.mail.post(reply.messages, ENVIRONMENT_ID)
-        self._recorder.keep(self._observations, actions, self.mail.take_copies())
+            raise TrialEnded.by_failure(error, self._environment.name) from error
+        self.rewards.add(reply.feedbacks)
+        self.messages.add(reply.messages, ENVIRONMENT_ID)
+        self._record(self._observations, actions)
         self._observations = reply.observation_set
-        self.ledger.advance()
+        self.rewards.advance()
 
     async def _answer(self, reply: env_api.EnvUpdateReply) -> Ending | None:
-        """Answer the humans. With the last answer come the rewards of the last tick too, since no tick follows."""
+        """Reply to the humans. The last reply has the rewards of the last two ticks, since no tick follows."""
         ending = self._planned_end(reply)
-        rewards = self._rewards
+        rewards = self._previous_rewards
         if ending is not None:
-            last = await self._settle(self.ledger.tick - 1)
-            self._last = self.ledger.tick - 1, last
-            rewards = [reward_of([*one.feedbacks, *two.feedbacks]) for one, two in zip(rewards, last, strict=True)]
-        for actor in self._cast.humans:
+            last = await self._close_tick(self.rewards.tick - 1)
+            self._last = self.rewards.tick - 1, last
+            rewards = [combine_feedback([*a.feedbacks, *b.feedbacks]) for a, b in zip(rewards, last, strict=True)]
+        for actor in self._actors.humans:
             answer = api.TrialActionReply(
                 observation=self.observation_of(actor.id),
                 reward=rewards[actor.id],
                 trial_is_over=ending is not None,
-                messages=MessageCollection(messages=self.mail.collect(actor.id)),
+                messages=MessageCollection(messages=self.messages.pop(actor.id)),
             )
-            self.seats.answer(actor.id, answer)
+            self.humans.answer(actor.id, answer)
         return ending
 
     def _planned_end(self, reply: env_api.EnvUpdateReply) -> Ending | None:
         if reply.end_trial:
             return Ending("its environment ended it")
-        if self.ledger.tick == self._params.max_steps:
+        if self.rewards.tick == self._params.max_steps:
             return Ending(f"it took {self._params.max_steps} steps (max_steps)")
         return None
 
-    async def _have_started(self) -> None:
-        """An End before its Start would be lost."""
+    async def _finish_starting(self) -> None:
+        """Wait for Start calls that are under way: an End that arrives before its Start would have no effect."""
         if self._starting:
             _, late = await asyncio.wait(self._starting, timeout=self._environment.deadline_s)
             for task in late:
@@ -223,126 +243,131 @@ class Play:
     async def _start_environment(self) -> None:
         self._observations = await self._environment.start(self._params)
 
-    async def _write_rest(self, observations: env_api.ObservationSet) -> None:
-        """The ticks whose rewards are open; in the latest nobody acted."""
-        for tick in self.ledger.open_ticks:
-            if tick == self.ledger.tick:
-                self._recorder.keep(observations, (), self.mail.take_copies())
-            await self._settle(tick)
+    async def _record_open_ticks(self, observations: env_api.ObservationSet) -> None:
+        """Record the ticks whose rewards are open; the latest has no actions."""
+        for tick in self.rewards.open_ticks:
+            if tick == self.rewards.tick:
+                self._record(observations, ())
+            await self._close_tick(tick)
 
-    async def _settle(self, tick: int) -> list[Reward]:
-        """The rewards of a tick; it is written down with them."""
-        rewards = self.ledger.settle(tick)
-        await self._recorder.write(rewards, self.ledger.take_late())
+    def _record(self, observations: env_api.ObservationSet, actions: Sequence[bytes]) -> None:
+        if self._has_datalog:
+            self._recorder.keep(observations, actions, self.messages.pop_copies())
+
+    async def _close_tick(self, tick: int) -> list[Reward]:
+        """Return the rewards of a tick, and write the tick to the datalog with them."""
+        rewards, late = self.rewards.close_tick(tick), self.rewards.pop_late()
+        if self._has_datalog:
+            await self._recorder.write(rewards, late)
         return rewards
 
 
-log = Log("trials")
-
-
 class Trial:
-    """A trial. `when_over` is called once: from then on no call is answered but with why it ended, though those who
-    took part may still have to be told."""
+    """A trial from Start to the last End.
 
-    def __init__(self, trial_id: str, cast: Cast, play: Play, when_over: Callable[["Trial", Ending], None]) -> None:
+    `when_over` is called once, when the trial ends: from then on every call of a client fails with the reason, while
+    agents and environment may still have to be ended.
+    """
+
+    def __init__(
+        self, trial_id: str, actors: Actors, run: TrialRun, when_over: Callable[["Trial", Ending], None]
+    ) -> None:
         self.id = trial_id
-        self._cast = cast
-        self._play = play
+        self._actors = actors
+        self._run = run
         self._when_over = when_over
         self._ending: Ending | None = None
-        self._welcome: api.TrialStartReply | None = None
-        """For the client that started it, once everyone is there."""
-        self._is_decided = asyncio.Event()
-        """Whether it has begun, or will not."""
-        self._playing: asyncio.Task[None] | None = None
+        self._start_reply: api.TrialStartReply | None = None
+        """Reply for the client that started the trial, once everything has started."""
+        self._has_started_or_ended = asyncio.Event()
+        self._ticking: asyncio.Task[None] | None = None
 
     @property
-    def has_begun(self) -> bool:
-        """Whether everyone is there."""
-        return self._welcome is not None
+    def has_started(self) -> bool:
+        """Return whether all agents and the environment have started."""
+        return self._start_reply is not None
 
-    async def begin(self) -> api.TrialStartReply:
-        """Wait until everyone is there: what the client is told that started it, which is the first human."""
-        await self._is_decided.wait()
-        if self._welcome is None:
+    async def wait_started(self) -> api.TrialStartReply:
+        """Wait for the start; return the reply for the client that started the trial, which is the first human."""
+        await self._has_started_or_ended.wait()
+        if self._start_reply is None:
             assert self._ending is not None
             raise self._ending.kind(self._ending.reason)
-        return self._welcome
+        return self._start_reply
 
     def join(self, actor_id: int) -> api.TrialStartReply:
-        """Be a human actor."""
-        actor = self._play.seats.join(actor_id)
-        return self._welcome_for(actor)
+        """Join as a human actor."""
+        return self._build_start_reply(self._run.humans.join(actor_id))
 
     async def act(self, actor_id: int, content: bytes) -> api.TrialActionReply:
-        """Give an action, and wait for what comes of it."""
-        self._play.seats.show_life()
-        return await self._play.seats.act(actor_id, content)
+        """Give an actor's action and return the reply of its tick."""
+        self._run.humans.mark_active()
+        return await self._run.humans.act(actor_id, content)
 
     def heartbeat(self) -> None:
-        """A human is there, though silent."""
-        self._play.seats.show_life()
+        """Restart the inactivity timeout."""
+        self._run.humans.mark_active()
 
     def give_feedback(self, feedbacks: Sequence[Feedback]) -> None:
-        """Say what actors did well or badly."""
-        self._play.seats.show_life()
-        self._play.ledger.check(feedbacks)
-        self._play.ledger.take(feedbacks)
+        """Take feedback on actors."""
+        self._run.humans.mark_active()
+        self._run.rewards.check(feedbacks)
+        self._run.rewards.add(feedbacks)
 
     def send_messages(self, messages: Sequence[Message]) -> None:
-        """Send messages in the name of a human."""
-        self._play.seats.show_life()
+        """Send messages from human actors."""
+        self._run.humans.mark_active()
         for message in messages:
             self._check_sender(message.sender_id)
-        self._play.mail.check(messages)
-        self._play.mail.post(messages)
+        self._run.messages.check(messages)
+        self._run.messages.add(messages)
 
     def end(self, ending: Ending) -> None:
-        """End it now, whatever it waits for."""
-        self._conclude(ending)
-        if self._playing is not None:
-            self._playing.cancel()
+        """End the trial now, cancelling the current tick."""
+        self._set_ending(ending)
+        if self._ticking is not None:
+            self._ticking.cancel()
 
-    async def live(self) -> None:
-        """Start, tick by tick, and End; then nothing of it is left."""
-        self._playing = asyncio.create_task(self._run())
+    async def run(self) -> None:
+        """Run the trial from start to finish."""
+        self._ticking = asyncio.create_task(self._run_ticks())
         if self._ending is not None:
-            self._playing.cancel()
-        await asyncio.wait({self._playing})
-        self._conclude(self._ending_of(self._playing))
+            self._ticking.cancel()
+        await asyncio.wait({self._ticking})
+        self._set_ending(self._ending_of(self._ticking))
         try:
-            await self._play.finish()
+            await self._run.finish()
         except asyncio.CancelledError:
-            self._play.abandon()
+            self._run.abort()
             raise
 
-    async def _run(self) -> None:
-        await self._play.start()
-        self._welcome = self._welcome_for(self._play.seats.join(-1) if self._cast.humans else None)
-        self._is_decided.set()
-        waking = asyncio.create_task(self._play.keep_awake())
+    async def _run_ticks(self) -> None:
+        await self._run.start()
+        self._start_reply = self._build_start_reply(self._run.humans.join(-1) if self._actors.humans else None)
+        self._has_started_or_ended.set()
+        keeping_alive = asyncio.create_task(self._run.keep_alive())
         try:
-            while (ending := await self._play.tick()) is None:
+            while (ending := await self._run.tick()) is None:
                 pass
         finally:
-            waking.cancel()
-        self._conclude(ending)
+            keeping_alive.cancel()
+        self._set_ending(ending)
 
-    def _conclude(self, ending: Ending) -> None:
-        """From now on it is over; whoever waits is told so."""
+    def _set_ending(self, ending: Ending) -> None:
+        """End the trial for its clients; only the first call has an effect."""
         if self._ending is None:
             self._ending = ending
-            self._is_decided.set()
-            self._play.seats.refuse_all(lambda: ending.refusal(self.id))
-            log.info("played", trial=self.id, ticks=self._play.ledger.tick, reason=ending.reason)
+            self._has_started_or_ended.set()
+            self._run.humans.fail_all(lambda: ending.error(self.id))
+            log.info("trial ended", trial=self.id, ticks=self._run.rewards.tick, reason=ending.reason)
             self._when_over(self, ending)
 
-    def _ending_of(self, playing: "asyncio.Task[None]") -> Ending:
+    def _ending_of(self, ticking: "asyncio.Task[None]") -> Ending:
         try:
-            playing.result()
-        except TrialOver as over:
-            return over.ending
-        except RequestError as error:  # it could not begin
+            ticking.result()
+        except TrialEnded as ended:
+            return ended.ending
+        except RequestError as error:  # it could not start
             return Ending(str(error), type(error))
         except asyncio.CancelledError:
             return Ending("the server stopped it", Unavailable)
@@ -352,17 +377,17 @@ class Trial:
         assert self._ending is not None
         return self._ending
 
-    def _welcome_for(self, human: Actor | None) -> api.TrialStartReply:
-        welcome = api.TrialStartReply(trial_id=self.id, actor_id=-1, actor_counts=self._cast.counts)
+    def _build_start_reply(self, human: Actor | None) -> api.TrialStartReply:
+        reply = api.TrialStartReply(trial_id=self.id, actor_id=-1, actor_counts=self._actors.counts)
         if human is not None:
-            welcome.actor_id = human.id
-            welcome.observation.CopyFrom(self._play.observation_of(human.id))
+            reply.actor_id = human.id
+            reply.observation.CopyFrom(self._run.observation_of(human.id))
             if human.config is not None:
-                welcome.human_config.CopyFrom(human.config)
-        return welcome
+                reply.human_config.CopyFrom(human.config)
+        return reply
 
     def _check_sender(self, sender_id: int) -> None:
-        humans = [actor.id for actor in self._cast.humans] or [-1]
+        humans = [actor.id for actor in self._actors.humans] or [-1]
         if sender_id not in humans:
             raise InvalidArgument(
                 f"a message from sender_id {sender_id}: expected a human actor of the trial, one of "

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from worldloom.protos import errors
 from worldloom.protos.errors import Internal, RequestError
-from worldloom.server.cogment.status import abort, answered, refusal_of, shortened, version_info
+from worldloom.server.cogment.services import respond, version_info
+from worldloom.server.cogment.status import abort, error_from_status, shorten
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RequestError)]
 KINDS.remove(RequestError)
@@ -43,14 +44,14 @@ def test_there_and_back(kind: type[RequestError]) -> None:
     status, text = status_of(kind("so it is"))
     assert status.value[0] == kind.code
     assert text == "so it is"
-    back = refusal_of(rpc_error(status, text), "agent 3 at grpc://host:1")
+    back = error_from_status(rpc_error(status, text), "agent 3 at grpc://host:1")
     assert type(back) is kind
     assert str(back) == f"agent 3 at grpc://host:1 answered {status.name}: so it is"
 
 
 @pytest.mark.parametrize("status", list(grpc.StatusCode))
 def test_every_status_becomes_a_refusal(status: grpc.StatusCode) -> None:
-    refusal = refusal_of(rpc_error(status, None), "it")
+    refusal = error_from_status(rpc_error(status, None), "it")
     known = {kind.code: kind for kind in KINDS}
     assert type(refusal) is known.get(status.value[0], Internal)
     assert status.name in str(refusal)
@@ -58,7 +59,7 @@ def test_every_status_becomes_a_refusal(status: grpc.StatusCode) -> None:
 
 @given(st.text(st.characters(), max_size=3000))
 def test_texts_fit_into_a_status(text: str) -> None:
-    short = shortened(text)
+    short = shorten(text)
     assert len(short.encode()) <= 2003
     if len(text.encode(errors="replace")) <= 2000:
         assert short == text.encode(errors="replace").decode()
@@ -72,13 +73,13 @@ def test_what_a_call_gives_or_why_it_does_not() -> None:
             raise what
         return what
 
-    assert asyncio.run(answered(Context(), give(3))) == 3
+    assert asyncio.run(respond(Context(), give(3))) == 3
     for problem, status, words in (
         (errors.NotFound("not there"), grpc.StatusCode.NOT_FOUND, "not there"),
         (KeyError("x"), grpc.StatusCode.INTERNAL, "the server failed: KeyError; its log has more"),
     ):
         with pytest.raises(Aborted) as caught:
-            asyncio.run(answered(Context(), give(problem)))
+            asyncio.run(respond(Context(), give(problem)))
         assert caught.value.args == (status, words)
 
 

@@ -11,7 +11,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
 from scripts.support.messages import packed
 from scripts.support.reference_world import ReferenceWorld
-from tests.support.trial_engine import Stage, Watcher, action, actor_class, config, same, starting, updating
+from tests.support.trial_engine import EngineHarness, Watcher, action, actor_class, config, same, starting, updating
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.dm_env_rpc.session import Session
@@ -21,8 +21,8 @@ IDLE = action()
 
 
 @pytest.fixture
-def stage(cpu: CPURenderer) -> Stage:
-    return Stage(cpu)
+def harness(cpu: CPURenderer) -> EngineHarness:
+    return EngineHarness(cpu)
 
 
 def pushes(rng: np.random.Generator, direct: ReferenceWorld, actors: int) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ class Expected:
 @pytest.mark.parametrize("deltas", [False, True])
 @pytest.mark.parametrize("family", CASTS)
 def test_actors_see_what_the_world_shows_until_it_ends(
-    stage: Stage, cpu: CPURenderer, family: str, deltas: bool
+    harness: EngineHarness, cpu: CPURenderer, family: str, deltas: bool
 ) -> None:
     classes = [
         actor_class(f"c{number}", *see, deltas=deltas, width=width, height=height)
@@ -106,13 +106,13 @@ def test_actors_see_what_the_world_shows_until_it_ends(
     expected = Expected(cpu, family, 7, **settings)
     watcher = Watcher()
     counts = [count for count, _, _ in CASTS[family]]
-    first = stage.start("t", counts, config(*classes, family=family, seed=7, **settings))
+    first = harness.start("t", counts, config(*classes, family=family, seed=7, **settings))
     assert first.tick_id == 0
     assert all(one.snapshot for one in first.observations)
     expected.check(watcher.see(first))
     at_ns = first.timestamp
     for tick_id in range(1, 100):
-        reply = stage.update("t", *expected.push())
+        reply = harness.update("t", *expected.push())
         seen = reply.observation_set
         assert seen.tick_id == tick_id
         assert at_ns <= seen.timestamp <= time.time_ns()
@@ -126,72 +126,72 @@ def test_actors_see_what_the_world_shows_until_it_ends(
         if reply.end_trial:
             break
     assert tick_id > 5
-    stage.check_empty()
+    harness.check_empty()
 
 
-def test_actions_that_are_not_sent_do_nothing(stage: Stage, cpu: CPURenderer) -> None:
-    stage.start("t", [2], config(actor_class("p", "position", "heading"), family="maze", seed=3))
+def test_actions_that_are_not_sent_do_nothing(harness: EngineHarness, cpu: CPURenderer) -> None:
+    harness.start("t", [2], config(actor_class("p", "position", "heading"), family="maze", seed=3))
     direct = ReferenceWorld(cpu, "maze", 3, agents=2)
     direct.step()
     direct.step(turn=np.array([[1.0, 0.0]]))
-    reply = stage.update("t", action(turn=np.float32(1.0)), IDLE)
+    reply = harness.update("t", action(turn=np.float32(1.0)), IDLE)
     for actor, shown in enumerate(Watcher().see(reply.observation_set)):
         same(shown, expected_of(direct, actor, ("position", "heading"), (0, 0)))
 
 
 def test_settings_of_the_trial_win_over_those_of_the_environment(cpu: CPURenderer) -> None:
-    stage = Stage(cpu, config(actor_class("p", "goals_left"), family="maze", seed=1, goals=2))
+    harness = EngineHarness(cpu, config(actor_class("p", "goals_left"), family="maze", seed=1, goals=2))
     for trial_id, own, goals in (("a", {}, 2), ("b", {"goals": 5}, 5), ("c", {"goals": 7, "size": 15}, 7)):
-        (seen,) = Watcher().see(stage.start(trial_id, [1], **own))
+        (seen,) = Watcher().see(harness.start(trial_id, [1], **own))
         assert seen["goals_left"] == goals
 
 
 def test_a_configuration_that_comes_with_the_start_is_taken_instead_of_the_servers_own(cpu: CPURenderer) -> None:
-    stage = Stage(cpu, config(actor_class("p", "reward"), family="catch"))
-    (seen,) = Watcher().see(stage.start("own", [1]))
+    harness = EngineHarness(cpu, config(actor_class("p", "reward"), family="catch"))
+    (seen,) = Watcher().see(harness.start("own", [1]))
     assert set(seen) == {"reward"}
-    (seen,) = Watcher().see(stage.start("other", [1], config(actor_class("q", "goals_left"), family="maze")))
+    (seen,) = Watcher().see(harness.start("other", [1], config(actor_class("q", "goals_left"), family="maze")))
     assert set(seen) == {"goals_left"}
 
 
-def test_the_same_seed_gives_the_same_bytes_and_none_gives_another_each_time(stage: Stage) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_none_gives_another_each_time(harness: EngineHarness) -> None:
     asked = [starting(name, [1], config(actor_class("p", "map.rgb"), family="maze"), seed=5) for name in "ab"]
     asked += [starting(name, [1], config(actor_class("p", "map.rgb"), family="maze")) for name in "cd"]
-    replies = stage.ask_all(*(stage.environment.start(one) for one in asked))
+    replies = harness.ask_all(*(harness.environment.start(one) for one in asked))
     a, b, c, d = [one.observation_set.observations[0].content for one in replies]
     assert a == b
     assert len({a, c, d}) == 3
 
 
-def test_actors_who_see_the_same_share_it(stage: Stage) -> None:
+def test_actors_who_see_the_same_share_it(harness: EngineHarness) -> None:
     """Those with the map see the same, across classes; what an eye sees is its own."""
     classes = [
         actor_class("maps", "map.rgb", width=8, height=8),
         actor_class("eyes", "eye.rgb"),
         actor_class("more maps", "map.rgb", width=8, height=8),
     ]
-    seen = stage.start("t", [2, 2, 2], config(*classes, family="maze", seed=2))
+    seen = harness.start("t", [2, 2, 2], config(*classes, family="maze", seed=2))
     assert list(seen.actors_map) == [0, 0, 1, 2, 0, 0]
     assert len(seen.observations) == 3
-    seen = stage.update("t", *[IDLE] * 6).observation_set
+    seen = harness.update("t", *[IDLE] * 6).observation_set
     assert list(seen.actors_map) == [0, 0, 1, 2, 0, 0]
 
 
-def test_a_delta_is_not_shared_with_those_who_take_none(stage: Stage) -> None:
+def test_a_delta_is_not_shared_with_those_who_take_none(harness: EngineHarness) -> None:
     classes = [actor_class("with", "map.rgb", deltas=True), actor_class("without", "map.rgb")]
-    stage.start("t", [2, 1], config(*classes, family="maze", seed=2))
+    harness.start("t", [2, 1], config(*classes, family="maze", seed=2))
     turned = action(turn=np.float32(1.0))  # everything is another to see
-    seen = stage.update("t", turned, turned, turned).observation_set
+    seen = harness.update("t", turned, turned, turned).observation_set
     assert [one.snapshot for one in seen.observations] == [False, True]
     assert list(seen.actors_map) == [0, 0, 1]
 
 
-def test_a_delta_holds_what_changed(stage: Stage) -> None:
+def test_a_delta_holds_what_changed(harness: EngineHarness) -> None:
     player = actor_class("p", "map.rgb", "goals_left", "position", "heading", "step_type", deltas=True)
-    stage.start("t", [1], config(player, family="maze", seed=2))
+    harness.start("t", [1], config(player, family="maze", seed=2))
 
     def changed(given: bytes, snapshot: bool = False) -> tuple[bool, set[str]]:
-        (data,) = stage.update("t", given, snapshot=snapshot).observation_set.observations
+        (data,) = harness.update("t", given, snapshot=snapshot).observation_set.observations
         return data.snapshot, set(trials_pb2.ObservationDelta.FromString(data.content).observations)
 
     assert changed(IDLE) == (False, {"step_type"})
@@ -202,37 +202,37 @@ def test_a_delta_holds_what_changed(stage: Stage) -> None:
     assert changed(IDLE) == (False, set())
 
 
-def test_a_class_that_requests_nothing_sees_nothing_and_nothing_is_drawn(stage: Stage) -> None:
+def test_a_class_that_requests_nothing_sees_nothing_and_nothing_is_drawn(harness: EngineHarness) -> None:
     classes = [actor_class("blind"), actor_class("numbers", "position", deltas=True)]
-    seen = stage.start("t", [2, 1], config(*classes, family="maze"))
+    seen = harness.start("t", [2, 1], config(*classes, family="maze"))
     assert seen.observations[0].content == b""
     assert list(seen.actors_map) == [0, 0, 1]
     for _ in range(3):
-        stage.update("t", IDLE, IDLE, IDLE)
-    assert stage.engine.counters.draws == 0
-    assert stage.engine.reply_buffers < 10
+        harness.update("t", IDLE, IDLE, IDLE)
+    assert harness.engine.counters.draws == 0
+    assert harness.engine.reply_buffers < 10
 
 
-def test_only_what_classes_request_is_drawn(stage: Stage) -> None:
+def test_only_what_classes_request_is_drawn(harness: EngineHarness) -> None:
     classes = [actor_class("eyes", "eye.rgb"), actor_class("maps", "map.depth"), actor_class("blind", "reward")]
-    stage.start("t", [2, 1, 1], config(*classes, family="maze"))
-    assert stage.engine.counters.frames == {"rgb": 2, "gray": 0, "depth": 1, "segmentation": 0}
-    assert stage.engine.counters.draws == 1
+    harness.start("t", [2, 1, 1], config(*classes, family="maze"))
+    assert harness.engine.counters.frames == {"rgb": 2, "gray": 0, "depth": 1, "segmentation": 0}
+    assert harness.engine.counters.draws == 1
 
 
-def test_a_hundred_trials_are_drawn_in_shared_batches(stage: Stage) -> None:
+def test_a_hundred_trials_are_drawn_in_shared_batches(harness: EngineHarness) -> None:
     environment = config(actor_class("p", "eye.rgb", width=8, height=8), family="maze", seed=1)
     names = [f"t{number}" for number in range(100)]
-    replies = stage.ask_all(*(stage.environment.start(starting(name, [2], environment)) for name in names))
-    counters = stage.engine.counters
+    replies = harness.ask_all(*(harness.environment.start(starting(name, [2], environment)) for name in names))
+    counters = harness.engine.counters
     for tick_id in range(1, 4):
-        replies = stage.ask_all(*(stage.environment.update(updating(name, IDLE, IDLE)) for name in names))
+        replies = harness.ask_all(*(harness.environment.update(updating(name, IDLE, IDLE)) for name in names))
         assert {reply.observation_set.tick_id for reply in replies} == {tick_id}
     assert (counters.ticks, counters.draws, counters.steps) == (4, 4, 800)
     assert counters.mean_batch == 200
     assert counters.trials == 100
-    stage.ask_all(*(stage.environment.end(updating(name)) for name in names))
-    stage.check_empty()
+    harness.ask_all(*(harness.environment.end(updating(name)) for name in names))
+    harness.check_empty()
 
 
 @pytest.fixture
@@ -243,32 +243,32 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_without_garbage_collection")
-def test_memory_of_observations_is_used_again(stage: Stage) -> None:
+def test_memory_of_observations_is_used_again(harness: EngineHarness) -> None:
     classes = [actor_class("a", "eye.rgb", deltas=True), actor_class("b", "eye.rgb")]
-    stage.start("t", [1, 1], config(*classes, family="maze"))
+    harness.start("t", [1, 1], config(*classes, family="maze"))
     for _ in range(50):
-        stage.update("t", action(turn=np.float32(1.0)), IDLE)
-    assert stage.engine.reply_buffers <= 6
+        harness.update("t", action(turn=np.float32(1.0)), IDLE)
+    assert harness.engine.reply_buffers <= 6
 
 
-def test_trials_and_streams_share_a_batch(stage: Stage, cpu: CPURenderer) -> None:
-    stage.start("t", [1], config(actor_class("p", "eye.rgb"), family="catch", seed=4))
+def test_trials_and_streams_share_a_batch(harness: EngineHarness, cpu: CPURenderer) -> None:
+    harness.start("t", [1], config(actor_class("p", "eye.rgb"), family="catch", seed=4))
     sink: list[bytes] = []
-    session = Session(stage.engine, "s", sink.append)
+    session = Session(harness.engine, "s", sink.append)
 
     def ask(**payload: Any) -> rpc.EnvironmentResponse:
-        stage.engine.post(lambda: session.receive(rpc.EnvironmentRequest(**payload).SerializeToString()))
-        stage.tick()
+        harness.engine.post(lambda: session.receive(rpc.EnvironmentRequest(**payload).SerializeToString()))
+        harness.tick()
         return rpc.EnvironmentResponse.FromString(sink.pop())
 
     created = ask(create_world=rpc.CreateWorldRequest(settings=packed({"family": "maze", "seed": 4})))
     joined = ask(join_world=rpc.JoinWorldRequest(world_name=created.create_world.world_name))
     uid = next(uid for uid, spec in joined.join_world.specs.observations.items() if spec.name == "eye.rgb")
     step = rpc.EnvironmentRequest(step=rpc.StepRequest(requested_observations=[uid]))
-    draws = stage.engine.counters.draws
-    stage.engine.post(lambda: session.receive(step.SerializeToString()))
-    reply = stage.update("t", IDLE)
-    assert stage.engine.counters.draws == draws + 1
+    draws = harness.engine.counters.draws
+    harness.engine.post(lambda: session.receive(step.SerializeToString()))
+    reply = harness.update("t", IDLE)
+    assert harness.engine.counters.draws == draws + 1
     catch, maze = ReferenceWorld(cpu, "catch", 4), ReferenceWorld(cpu, "maze", 4)
     for direct in (catch, catch, maze):
         direct.step()

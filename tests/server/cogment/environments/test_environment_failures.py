@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 from tests.support.faulty_families import Faulty
-from tests.support.trial_engine import Stage, Watcher, action, actor_class, config, posted, starting, unpacked, updating
+from tests.support.trial_engine import (
+    EngineHarness,
+    Watcher,
+    action,
+    actor_class,
+    config,
+    posted,
+    starting,
+    unpacked,
+    updating,
+)
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.errors import AlreadyExists, FailedPrecondition, Internal, Unavailable
 from worldloom.protos.worldloom import trials_pb2
@@ -21,8 +31,8 @@ TURN = action(turn=np.float32(1.0))
 
 
 @pytest.fixture
-def stage(cpu: CPURenderer) -> Stage:
-    return Stage(cpu, MAZE)
+def harness(cpu: CPURenderer) -> EngineHarness:
+    return EngineHarness(cpu, MAZE)
 
 
 def ending(trial_id: str) -> api.EnvEndRequest:
@@ -32,10 +42,10 @@ def ending(trial_id: str) -> api.EnvEndRequest:
 # At once.
 
 
-def test_one_update_at_a_time(stage: Stage) -> None:
-    stage.start("t")
-    environment = stage.environment
-    first, second, other = stage.ask_all(
+def test_one_update_at_a_time(harness: EngineHarness) -> None:
+    harness.start("t")
+    environment = harness.environment
+    first, second, other = harness.ask_all(
         environment.update(updating("t", IDLE)),
         environment.update(updating("t", IDLE)),
         environment.start(starting("u")),
@@ -44,102 +54,102 @@ def test_one_update_at_a_time(stage: Stage) -> None:
     assert isinstance(second, FailedPrecondition)
     assert "one call at a time" in str(second)
     assert other.observation_set.tick_id == 0
-    assert stage.update("t", IDLE).observation_set.tick_id == 2
+    assert harness.update("t", IDLE).observation_set.tick_id == 2
 
 
-def test_the_same_trial_started_twice_at_once(stage: Stage) -> None:
-    first, second, third = stage.ask_all(
-        stage.environment.start(starting("t")),
-        stage.environment.start(starting("t")),
-        stage.environment.update(updating("t", IDLE)),
+def test_the_same_trial_started_twice_at_once(harness: EngineHarness) -> None:
+    first, second, third = harness.ask_all(
+        harness.environment.start(starting("t")),
+        harness.environment.start(starting("t")),
+        harness.environment.update(updating("t", IDLE)),
     )
     assert first.observation_set.tick_id == 0
     assert isinstance(second, AlreadyExists)
     assert isinstance(third, FailedPrecondition)
-    assert stage.update("t", IDLE).observation_set.tick_id == 1
+    assert harness.update("t", IDLE).observation_set.tick_id == 1
 
 
-def test_a_trial_that_ends_under_an_update(stage: Stage) -> None:
-    stage.start("t")
-    update, end = stage.ask_all(stage.environment.update(updating("t", IDLE)), stage.environment.end(ending("t")))
+def test_a_trial_that_ends_under_an_update(harness: EngineHarness) -> None:
+    harness.start("t")
+    update, end = harness.ask_all(harness.environment.update(updating("t", IDLE)), harness.environment.end(ending("t")))
     assert isinstance(update, FailedPrecondition)
     assert "'t' is over: it was ended" in str(update)
     assert end is None
-    stage.check_empty()
+    harness.check_empty()
 
 
-def test_a_trial_that_ends_under_its_start(stage: Stage) -> None:
-    start, _ = stage.ask_all(stage.environment.start(starting("t")), stage.environment.end(ending("t")))
+def test_a_trial_that_ends_under_its_start(harness: EngineHarness) -> None:
+    start, _ = harness.ask_all(harness.environment.start(starting("t")), harness.environment.end(ending("t")))
     assert isinstance(start, FailedPrecondition)
-    stage.check_empty()
-    stage.start("t")
+    harness.check_empty()
+    harness.start("t")
 
 
 # Cancelled.
 
 
-async def cancelled(stage: Stage, call: asyncio.Task[object], after_tick: bool) -> None:
+async def cancelled(harness: EngineHarness, call: asyncio.Task[object], after_tick: bool) -> None:
     """Cancel a call that the engine has not seen, or one whose answer is on its way."""
     await asyncio.sleep(0)
     if after_tick:
         await posted()
-        stage.tick()
+        harness.tick()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await stage.settle()
+    await harness.settle()
 
 
 @pytest.mark.parametrize("after_tick", [False, True])
-def test_a_start_that_is_cancelled_leaves_nothing(stage: Stage, after_tick: bool) -> None:
+def test_a_start_that_is_cancelled_leaves_nothing(harness: EngineHarness, after_tick: bool) -> None:
     async def scenario() -> None:
-        await cancelled(stage, asyncio.create_task(stage.environment.start(starting("t"))), after_tick)
+        await cancelled(harness, asyncio.create_task(harness.environment.start(starting("t"))), after_tick)
 
-    stage.run(scenario())
-    stage.check_empty()
-    assert stage.start("t").tick_id == 0
+    harness.run(scenario())
+    harness.check_empty()
+    assert harness.start("t").tick_id == 0
 
 
-def test_a_start_that_was_refused_and_cancelled_ends_no_trial_of_others(stage: Stage) -> None:
-    stage.start("t")
+def test_a_start_that_was_refused_and_cancelled_ends_no_trial_of_others(harness: EngineHarness) -> None:
+    harness.start("t")
 
     async def scenario() -> None:
-        await cancelled(stage, asyncio.create_task(stage.environment.start(starting("t"))), after_tick=True)
+        await cancelled(harness, asyncio.create_task(harness.environment.start(starting("t"))), after_tick=True)
 
-    stage.run(scenario())
-    assert stage.update("t", IDLE).observation_set.tick_id == 1
+    harness.run(scenario())
+    assert harness.update("t", IDLE).observation_set.tick_id == 1
 
 
 @pytest.mark.parametrize("after_tick", [False, True])
-def test_after_an_update_that_was_cancelled_snapshots_come(stage: Stage, after_tick: bool) -> None:
+def test_after_an_update_that_was_cancelled_snapshots_come(harness: EngineHarness, after_tick: bool) -> None:
     """Whoever asked may not have seen the observation that a delta would build on."""
     watcher = Watcher()
-    watcher.see(stage.start("t"))
+    watcher.see(harness.start("t"))
 
     async def scenario() -> None:
-        await cancelled(stage, asyncio.create_task(stage.environment.update(updating("t", TURN))), after_tick)
+        await cancelled(harness, asyncio.create_task(harness.environment.update(updating("t", TURN))), after_tick)
 
-    stage.run(scenario())
-    seen = stage.update("t", TURN).observation_set
+    harness.run(scenario())
+    seen = harness.update("t", TURN).observation_set
     assert seen.tick_id == 2
     assert [one.snapshot for one in seen.observations] == [True]
-    seen = stage.update("t", TURN).observation_set
+    seen = harness.update("t", TURN).observation_set
     assert [one.snapshot for one in seen.observations] == [False]
 
 
-def test_an_update_waits_for_the_cancelled_one_before_it(stage: Stage) -> None:
-    stage.start("t")
+def test_an_update_waits_for_the_cancelled_one_before_it(harness: EngineHarness) -> None:
+    harness.start("t")
 
     async def scenario() -> list[object]:
-        first = asyncio.create_task(stage.environment.update(updating("t", IDLE)))
+        first = asyncio.create_task(harness.environment.update(updating("t", IDLE)))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.wait([first])
-        return await stage.settle(stage.environment.update(updating("t", IDLE)))
+        return await harness.settle(harness.environment.update(updating("t", IDLE)))
 
-    (second,) = stage.run(scenario())
+    (second,) = harness.run(scenario())
     assert isinstance(second, FailedPrecondition)
-    assert stage.update("t", IDLE).observation_set.tick_id == 2
+    assert harness.update("t", IDLE).observation_set.tick_id == 2
 
 
 # Left alone.
@@ -147,78 +157,78 @@ def test_an_update_waits_for_the_cancelled_one_before_it(stage: Stage) -> None:
 
 def test_trials_that_nobody_calls_for_are_given_up(cpu: CPURenderer) -> None:
     now_s = [0.0]
-    stage = Stage(cpu, MAZE, clock=lambda: now_s[0], idle_world_s=60.0)
+    harness = EngineHarness(cpu, MAZE, clock=lambda: now_s[0], idle_world_s=60.0)
     for name in ("left", "stepped", "told"):
-        stage.start(name)
+        harness.start(name)
     now_s[0] = 50.0
-    stage.update("stepped", IDLE)
-    stage.on_message("told")  # without messages: a sign of life
-    assert not stage.engine.directory.reap()
+    harness.update("stepped", IDLE)
+    harness.on_message("told")  # without messages: a sign of life
+    assert not harness.engine.directory.reap()
     now_s[0] = 61.0
-    assert len(stage.engine.directory.reap()) == 1
-    assert stage.engine.counters.trials == 2
+    assert len(harness.engine.directory.reap()) == 1
+    assert harness.engine.counters.trials == 2
     with pytest.raises(FailedPrecondition, match="it was not used for 60 s, the limit set by --idle-world-s"):
-        stage.update("left", IDLE)
-    assert stage.update("stepped", IDLE).observation_set.tick_id == 2
+        harness.update("left", IDLE)
+    assert harness.update("stepped", IDLE).observation_set.tick_id == 2
     now_s[0] = 200.0
-    assert len(stage.engine.directory.reap()) == 2
-    stage.check_empty()
-    stage.end("left")
-    stage.start("left")
+    assert len(harness.engine.directory.reap()) == 2
+    harness.check_empty()
+    harness.end("left")
+    harness.start("left")
 
 
 # Gone.
 
 
-def test_a_world_that_is_destroyed_under_its_trial(stage: Stage) -> None:
-    stage.start("t")
-    (world,) = stage.engine.directory.worlds.values()
-    stage.engine.destroy(world)
+def test_a_world_that_is_destroyed_under_its_trial(harness: EngineHarness) -> None:
+    harness.start("t")
+    (world,) = harness.engine.directory.worlds.values()
+    harness.engine.destroy(world)
     with pytest.raises(FailedPrecondition, match="'t' is over: it was destroyed"):
-        stage.update("t", IDLE)
-    stage.check_empty()
+        harness.update("t", IDLE)
+    harness.check_empty()
 
 
-def test_a_world_that_is_destroyed_under_an_update(stage: Stage) -> None:
-    stage.start("t")
-    (world,) = stage.engine.directory.worlds.values()
+def test_a_world_that_is_destroyed_under_an_update(harness: EngineHarness) -> None:
+    harness.start("t")
+    (world,) = harness.engine.directory.worlds.values()
 
     async def scenario() -> list[object]:
-        update = asyncio.create_task(stage.environment.update(updating("t", IDLE)))
+        update = asyncio.create_task(harness.environment.update(updating("t", IDLE)))
         await posted()
-        stage.engine.post(lambda: stage.engine.destroy(world))
-        return await stage.settle(update)
+        harness.engine.post(lambda: harness.engine.destroy(world))
+        return await harness.settle(update)
 
-    (reply,) = stage.run(scenario())
+    (reply,) = harness.run(scenario())
     assert isinstance(reply, FailedPrecondition)
-    stage.check_empty()
+    harness.check_empty()
 
 
-def test_a_server_that_shuts_down_starts_nothing_and_answers_the_rest(stage: Stage) -> None:
-    stage.start("t")
-    stage.engine.drain()
+def test_a_server_that_shuts_down_starts_nothing_and_answers_the_rest(harness: EngineHarness) -> None:
+    harness.start("t")
+    harness.engine.drain()
     with pytest.raises(Unavailable, match="shutting down"):
-        stage.start("u")
-    assert stage.update("t", IDLE).observation_set.tick_id == 1
-    stage.on_message("t")
-    stage.end("t")
-    stage.check_empty()
+        harness.start("u")
+    assert harness.update("t", IDLE).observation_set.tick_id == 1
+    harness.on_message("t")
+    harness.end("t")
+    harness.check_empty()
 
 
 # Families that fail.
 
 
 @pytest.fixture
-def faulty(cpu: CPURenderer, fresh_registry: Registry) -> Iterator[Stage]:
+def faulty(cpu: CPURenderer, fresh_registry: Registry) -> Iterator[EngineHarness]:
     fresh_registry.add("tests.support.faulty_families:Faulty")
     fresh_registry.add("tests.support.faulty_families:Unborn")
     classes = [actor_class("counts", "count"), actor_class("looks", "eye.rgb", width=4, height=4)]
-    yield Stage(cpu, config(*classes, family="faulty"))
+    yield EngineHarness(cpu, config(*classes, family="faulty"))
     Faulty.fault = ""
 
 
 @pytest.mark.parametrize("fault", ["step", "observe", "place_camera", "write_instances", "mesh that is not there"])
-def test_a_family_that_fails_ends_its_trials_only(faulty: Stage, fault: str) -> None:
+def test_a_family_that_fails_ends_its_trials_only(faulty: EngineHarness, fault: str) -> None:
     """Also where only some of the actors could not be shown what they asked for."""
     faulty.start("broken", [1, 1])
     faulty.start("sound", [1], MAZE)
@@ -238,7 +248,7 @@ def test_a_family_that_fails_ends_its_trials_only(faulty: Stage, fault: str) -> 
 
 
 @pytest.mark.parametrize("fault", ["reset", "observe", "write_instances"])
-def test_a_family_that_fails_at_the_start(faulty: Stage, fault: str) -> None:
+def test_a_family_that_fails_at_the_start(faulty: EngineHarness, fault: str) -> None:
     Faulty.fault = fault
     with pytest.raises(Internal, match="faulty"):
         faulty.start("t", [1, 1])
@@ -247,14 +257,14 @@ def test_a_family_that_fails_at_the_start(faulty: Stage, fault: str) -> None:
     assert faulty.start("t", [1, 1]).tick_id == 0
 
 
-def test_a_family_that_cannot_be_made(faulty: Stage) -> None:
+def test_a_family_that_cannot_be_made(faulty: EngineHarness) -> None:
     with pytest.raises(Internal, match="RuntimeError"):
         faulty.start("t", [1, 1], None, family="unborn")
     faulty.check_empty()
     faulty.start("t", [1, 1])
 
 
-def test_the_last_step_of_an_episode_that_ends_at_once(faulty: Stage) -> None:
+def test_the_last_step_of_an_episode_that_ends_at_once(faulty: EngineHarness) -> None:
     """An episode of one step: the observation says so, the reward counts."""
     request = starting("t", [1, 1], None, max_steps=1)
     seen = faulty.ask(faulty.environment.start(request)).observation_set
@@ -266,7 +276,7 @@ def test_the_last_step_of_an_episode_that_ends_at_once(faulty: Stage) -> None:
     faulty.check_empty()
 
 
-def test_a_world_that_is_reset_under_its_trial_ends_it(faulty: Stage) -> None:
+def test_a_world_that_is_reset_under_its_trial_ends_it(faulty: EngineHarness) -> None:
     """Its actors see it a last time, as it stands, and have nothing from an action that was not carried out."""
     faulty.start("t", [1, 1])
     push = action(push=np.array([0.25, 0.5], np.float32))

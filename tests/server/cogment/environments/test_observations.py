@@ -10,11 +10,16 @@ from hypothesis.extra import numpy as hnp
 from worldloom.kernels.wire import write_rows, write_varints
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.arena import PROCESS_MEMORY
-from worldloom.server.cogment.environments.messages import Memory, Seen, observation_layout, share
+from worldloom.server.cogment.environments.trial_world import (
+    DeltaEncoder,
+    EncodedObservation,
+    deduplicate,
+    observation_layout,
+)
 from worldloom.server.dm_env_rpc.specs import DTYPES
 from worldloom.server.engine.observations import ObservationRequest, ObservationSpec, ReplyLayout
 
-PROCESS_FLOAT64 = [dtype for dtype in DTYPES if dtype != "str"]
+NUMBER_DTYPES = [dtype for dtype in DTYPES if dtype != "str"]
 NAMES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), unique=True, max_size=5)
 
 
@@ -22,7 +27,7 @@ NAMES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), unique=Tru
 def offered(draw: st.DrawFn) -> tuple[ObservationSpec, ...]:
     shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
     return tuple(
-        ObservationSpec(uid, name, draw(st.sampled_from(PROCESS_FLOAT64)), draw(shapes), None, None)
+        ObservationSpec(uid, name, draw(st.sampled_from(NUMBER_DTYPES)), draw(shapes), None, None)
         for uid, name in enumerate(draw(NAMES))
     )
 
@@ -43,9 +48,9 @@ def courses(draw: st.DrawFn) -> tuple[tuple[ObservationSpec, ...], list[list[np.
 
 
 def filled(layout: ReplyLayout, values: list[np.ndarray]) -> bytes:
-    data, place = layout.buffers.acquire()
+    data, address = layout.buffers.acquire()
     for value, where in zip(values, layout.fields, strict=True):
-        start = np.array([place + where.offset])
+        start = np.array([address + where.offset])
         row = np.ascontiguousarray(value).reshape(1, -1)
         if where.as_varints:
             write_varints(row.astype(np.int64), start, PROCESS_MEMORY)
@@ -81,55 +86,55 @@ def test_deltas_put_over_the_last_observation_give_the_next(
 ) -> None:
     """As the reader of a delta does it, in both ways: entry by entry, and by merging bytes."""
     observations, ticks = course
-    wanted = ObservationRequest(observations, observation_layout(observations))
-    memory = Memory(wanted)
+    request = ObservationRequest(observations, observation_layout(observations))
+    encoder = DeltaEncoder(request)
     held = trials_pb2.Observation()
     merged = trials_pb2.Observation()
     previous: bytes | None = None
     for values in ticks:
         as_snapshot = data.draw(st.booleans())
         if data.draw(st.booleans()):
-            memory.forget()
+            encoder.reset()
             previous = None
-        snapshot = filled(wanted.layout, values)
-        seen = memory.see(snapshot, as_snapshot)
-        assert seen.is_snapshot == (as_snapshot or previous is None)
-        if seen.is_snapshot:
-            held.ParseFromString(seen.content)
-            merged.ParseFromString(seen.content)
+        snapshot = filled(request.layout, values)
+        encoded = encoder.encode(snapshot, as_snapshot)
+        assert encoded.is_snapshot == (as_snapshot or previous is None)
+        if encoded.is_snapshot:
+            held.ParseFromString(encoded.content)
+            merged.ParseFromString(encoded.content)
         else:
-            delta = trials_pb2.ObservationDelta.FromString(seen.content)
+            delta = trials_pb2.ObservationDelta.FromString(encoded.content)
             for name, tensor in delta.observations.items():
                 assert previous is None or tensor != trials_pb2.Observation.FromString(previous).observations[name]
                 held.observations[name].CopyFrom(tensor)
-            merged.MergeFromString(seen.content)
+            merged.MergeFromString(encoded.content)
         for message in (held, merged):
             check(message, observations, values)
         previous = bytes(bytearray(snapshot))
 
 
-def test_the_bytes_of_a_snapshot_are_those_that_were_painted() -> None:
+def test_the_bytes_of_a_snapshot_are_those_that_were_written() -> None:
     one = ObservationSpec(1, "eye.rgb", "uint8", (2, 2, 3), 0, 255)
-    wanted = ObservationRequest((one,), observation_layout((one,)))
-    snapshot = filled(wanted.layout, [np.arange(12, dtype=np.uint8).reshape(2, 2, 3)])
-    assert Memory(wanted).see(snapshot, as_snapshot=False).content is snapshot
+    request = ObservationRequest((one,), observation_layout((one,)))
+    snapshot = filled(request.layout, [np.arange(12, dtype=np.uint8).reshape(2, 2, 3)])
+    assert DeltaEncoder(request).encode(snapshot, as_snapshot=False).content is snapshot
 
 
-@given(st.lists(st.builds(Seen, st.binary(max_size=2), st.booleans()), max_size=12))
-def test_what_is_the_same_is_there_once(seen: list[Seen]) -> None:
-    distinct, places = share(seen)
-    assert len(set(distinct)) == len(distinct)
-    assert [distinct[place] for place in places] == seen
-    assert sorted(set(places)) == list(range(len(distinct)))
-    assert [place for number, place in enumerate(places) if place not in places[:number]] == sorted(set(places))
+@given(st.lists(st.builds(EncodedObservation, st.binary(max_size=2), st.booleans()), max_size=12))
+def test_what_is_the_same_is_there_once(encoded: list[EncodedObservation]) -> None:
+    unique, indices = deduplicate(encoded)
+    assert len(set(unique)) == len(unique)
+    assert [unique[index] for index in indices] == encoded
+    assert sorted(set(indices)) == list(range(len(unique)))
+    assert [index for number, index in enumerate(indices) if index not in indices[:number]] == sorted(set(indices))
 
 
 def test_sharing_does_not_depend_on_what_the_memory_held_before() -> None:
     """Bytes that were asked for their hash would keep it, whatever is written into them later."""
     one = ObservationSpec(1, "n", "uint8", (4,), 0, 255)
     layout = observation_layout((one,))
-    for numbers, places in (((1, 2), [0, 1]), ((3, 3), [0, 0]), ((3, 4), [0, 1])):
-        seen = [Seen(filled(layout, [np.full(4, number, np.uint8)]), True) for number in numbers]
-        assert share(seen)[1] == places
-        del seen  # the next are written into the same memory
+    for numbers, indices in (((1, 2), [0, 1]), ((3, 3), [0, 0]), ((3, 4), [0, 1])):
+        encoded = [EncodedObservation(filled(layout, [np.full(4, number, np.uint8)]), True) for number in numbers]
+        assert deduplicate(encoded)[1] == indices
+        del encoded  # the next are written into the same memory
     assert len(layout.buffers) == 2

@@ -200,7 +200,7 @@ def test_what_all_actors_see_fits_into_a_reply(tmp_path: Path) -> None:
         (
             "size: 7",
             "size: 7\n        size: 8",
-            "16: key 'size' is there twice in trial_params.environment.config.world",
+            "16: key 'size' occurs twice in trial_params.environment.config.world",
         ),
         ("size: 7", "lanes: 4", "15: key 'lanes' in trial_params.environment.config.world: expected none, since"),
         ("family: maze", "family: mase", "14: unknown family 'mase' (did you mean 'maze'?): expected one of cartpole"),
@@ -232,7 +232,7 @@ def test_what_all_actors_see_fits_into_a_reply(tmp_path: Path) -> None:
         ),
         ("        guide:", "        guyde:", "22: unknown key 'guyde' (did you mean 'guide'?)"),
         ("          observations: [map.segmentation]\n", "", "23: key 'observations' is missing in trial_params."),
-        ("- id: guide", "- id: player", "8: actor_classes[1].id is 'player': expected an id of its own"),
+        ("- id: guide", "- id: player", "8: actor_classes[1].id is 'player': expected a unique id"),
         ("- id: guide", "- name: guide", "8: unknown key 'name' in actor_classes[1]: expected some of id, action,"),
         (
             "actor_class: guide",
@@ -255,7 +255,11 @@ def test_what_all_actors_see_fits_into_a_reply(tmp_path: Path) -> None:
             "endpoint: worldloom",
             "27: trial_params.actors[0].endpoint is 'worldloom': expected human",
         ),
-        ("endpoint: human", "config:", "26: key 'endpoint' is missing in trial_params.actors[0]: expected it there"),
+        (
+            "endpoint: human",
+            "config:",
+            "26: key 'endpoint' is missing in trial_params.actors[0]: expected a value for it",
+        ),
         ("!!binary aGVsbG8=", "{name: x}", "30: trial_params.actors[1].config is a mapping: expected bytes in base64"),
         ("!!binary aGVsbG8=", "hello", "30: trial_params.actors[1].config is 'hello': expected bytes in base64"),
         ("!!binary aGVsbG8=", "!!binary ä", "30: trial_params.actors[1].config is bytes: expected bytes in base64"),
@@ -311,7 +315,7 @@ def test_mistakes(before: str, after: str, told: str, tmp_path: Path) -> None:
         ("", "1: the file is empty: expected actor_classes and trial_params"),
         ("# nothing\n", "1: the file is empty: expected actor_classes and trial_params"),
         ("- a\n", "1: the file is a list: expected a mapping"),
-        ("actor_classes: [{id: a}]\n", "1: key 'trial_params' is missing: expected it there"),
+        ("actor_classes: [{id: a}]\n", "1: key 'trial_params' is missing: expected a value for it"),
         (
             "actor_classes: []\ntrial_params: {}\n",
             "1: actor_classes is an empty list: expected at least one actor class",
@@ -321,12 +325,12 @@ def test_mistakes(before: str, after: str, told: str, tmp_path: Path) -> None:
             "2: trial_params.actors is an empty list: expected at",
         ),
         ("actor_classes: [{id: a}]\ntrial_params: {actors: [{actor_class: a, endpoint: human}]}", "2: key 'config' is"),
-        ("a: 1\na: 2\n", "2: key 'a' is there twice: expected it once"),
+        ("a: 1\na: 2\n", "2: key 'a' occurs twice: expected it once"),
         ("a: [1\nb: 2\n", "2: not YAML: expected ',' or ']', but got"),
         ("a: *b\n", "1: not YAML: found undefined alias"),
         ("a: \x07\n", "1: not YAML: special characters are not allowed"),
         ("a: 1\n---\nb: 2\n", "2: not YAML: but found another document"),
-        ("[" * 500, "1: nested too deep: expected a few levels"),
+        ("[" * 500, "1: nested too deeply: expected a few levels"),
     ],
 )
 def test_files_that_are_none(text: str, told: str, tmp_path: Path) -> None:
@@ -338,13 +342,16 @@ def test_files_that_are_none(text: str, told: str, tmp_path: Path) -> None:
     [
         ("{type: kafka}", "datalog.type is 'kafka': expected one of file, grpc, none"),
         ("{type: file}", "key 'path' is missing in datalog"),
-        ("{type: file, path: nowhere/log}", "datalog.path is 'nowhere/log': expected a file in a folder that is there"),
-        ("{type: file, path: /tmp}", "datalog.path is '/tmp': expected a file in a folder that is there"),
+        ("{type: file, path: nowhere/log}", "datalog.path is 'nowhere/log': expected a file in an existing folder"),
+        ("{type: file, path: /tmp}", "datalog.path is '/tmp': expected a file in an existing folder"),
         ('{type: file, path: "\\0"}', "datalog.path is '\\x00': expected a file"),
         ("{type: grpc, path: a}", "unknown key 'path' in datalog: expected some of type, url"),
         ("{type: grpc, url: 'http://a:1'}", "datalog.url is 'http://a:1': expected grpc://HOST:PORT"),
         ("{type: grpc, url: 'a:1', fields: {exclude: [time]}}", "unknown key 'fields' in datalog"),
-        ("[{type: file, path: a}, {type: file, path: b}]", "datalog[1] is the second of type file: expected one of"),
+        (
+            "[{type: file, path: a}, {type: file, path: b}]",
+            "datalog[1] is the second of type file: expected at most one of",
+        ),
         ("grpc", "datalog is 'grpc': expected a mapping"),
     ],
 )
@@ -354,7 +361,9 @@ def test_mistakes_in_the_datalog(given: str, told: str, tmp_path: Path) -> None:
 
 def test_a_class_whose_actors_see_nothing(tmp_path: Path) -> None:
     text = MAZE.replace("        guide:\n          observations: [map.segmentation]\n          deltas: false\n", "")
-    assert mistake(tmp_path, text).startswith("trial.yaml:13: actor class 'guide' sees nothing: expected such as actor")
+    assert mistake(tmp_path, text).startswith(
+        "trial.yaml:13: actor class 'guide' has no observations: expected for example actor"
+    )
     nobody = text.replace("    - actor_class: guide\n      endpoint: human\n", "")
     config = content.EnvironmentConfig.FromString(read(tmp_path, nobody).params.environment.config.content)
     assert [one.id for one in config.actor_classes] == ["player", "guide"]

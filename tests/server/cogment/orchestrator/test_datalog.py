@@ -17,15 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.trial_services import (
-    Book,
+    CallLog,
     Code,
     FakeExporter,
     hang,
     listening,
     message,
-    play,
     run,
     status_of,
+    trial_host,
 )
 from worldloom.protos.cogment.api import data_pb2
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
@@ -42,21 +42,21 @@ def samples_in(path: Path) -> list[data_pb2.DatalogSample]:
     return found
 
 
-async def say_things(stage: Any, began_ns: int) -> str:
+async def say_things(host: Any, began_ns: int) -> str:
     """A trial of two ticks in which there is something to keep."""
-    stage.environment.ends_at = 2
-    stage.environment.feedbacks[1] = [Feedback(actor_id=1, tick_id=-1, value=2, confidence=1)]
-    stage.environment.messages[2] = [message(0, "over", sender=-1)]
-    stage.agents["a"].messages[0] = [message(-1, "to env", sender=1)]
-    trial_id: str = (await stage.start("someone", b"config")).trial_id
-    await stage.act(trial_id, 0, b"h0")
+    host.environment.ends_at = 2
+    host.environment.feedbacks[1] = [Feedback(actor_id=1, tick_id=-1, value=2, confidence=1)]
+    host.environment.messages[2] = [message(0, "over", sender=-1)]
+    host.agents["a"].messages[0] = [message(-1, "to env", sender=1)]
+    trial_id: str = (await host.start("someone", b"config")).trial_id
+    await host.act(trial_id, 0, b"h0")
     late = Feedback(actor_id=0, tick_id=0, value=9, confidence=1)
-    await stage.book.until("a", "Decide", 2)
+    await host.call_log.until("a", "Decide", 2)
     letter = api.TrialMessageRequest(trial_id=trial_id, messages=[message(1, "to a")])
-    await stage.stub.SendMessage(letter)
-    await stage.stub.GiveFeedback(api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=[late]))
-    await stage.act(trial_id, 0, b"h1")
-    await stage.all_gone()
+    await host.stub.SendMessage(letter)
+    await host.stub.GiveFeedback(api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=[late]))
+    await host.act(trial_id, 0, b"h1")
+    await host.all_gone()
     assert began_ns < time.time_ns()
     return trial_id
 
@@ -85,8 +85,8 @@ def check_things(samples: list[data_pb2.DatalogSample], trial_id: str, began_ns:
 def test_a_file_gets_a_sample_for_each_tick(tmp_path: Path) -> None:
     async def scenario() -> None:
         began_ns = time.time_ns()
-        async with play((HUMAN, "a"), datalog_file=tmp_path / "log") as stage:
-            trial_id = await say_things(stage, began_ns)
+        async with trial_host((HUMAN, "a"), datalog_file=tmp_path / "log") as host:
+            trial_id = await say_things(host, began_ns)
         check_things(samples_in(tmp_path / "log"), trial_id, began_ns)
 
     run(scenario)
@@ -94,12 +94,12 @@ def test_a_file_gets_a_sample_for_each_tick(tmp_path: Path) -> None:
 
 def test_an_exporter_gets_the_parameters_and_then_the_samples() -> None:
     async def scenario() -> None:
-        exporter = FakeExporter("exporter", Book())
+        exporter = FakeExporter("exporter", CallLog())
         began_ns = time.time_ns()
         params = TrialParams(max_steps=7)
         async with listening(exporter) as (endpoint, _):
-            async with play((HUMAN, "a"), params=params, datalog_endpoint=endpoint) as stage:
-                trial_id = await say_things(stage, began_ns)
+            async with trial_host((HUMAN, "a"), params=params, datalog_endpoint=endpoint) as host:
+                trial_id = await say_things(host, began_ns)
             (log,) = exporter.logs
             assert log[0].trial_params.max_steps == 7
             assert log[0].trial_params.trial_config.content == b"config"
@@ -111,16 +111,16 @@ def test_an_exporter_gets_the_parameters_and_then_the_samples() -> None:
 
 def test_feedback_for_older_ticks_is_kept_and_changes_no_reward(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with play(datalog_file=tmp_path / "log") as stage:
-            trial_id = (await stage.start()).trial_id
+        async with trial_host(datalog_file=tmp_path / "log") as host:
+            trial_id = (await host.start()).trial_id
             for _ in range(3):
-                reply = await stage.act(trial_id)
+                reply = await host.act(trial_id)
                 assert reply.reward.confidence == 0
             old = Feedback(actor_id=0, tick_id=0, value=5, confidence=1, content=b"now I see")
-            await stage.stub.GiveFeedback(api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=[old]))
-            reply = await stage.act(trial_id)
+            await host.stub.GiveFeedback(api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=[old]))
+            reply = await host.act(trial_id)
             assert len(reply.reward.feedbacks) == 0
-            await stage.end(trial_id)
+            await host.end(trial_id)
         rewards = [sample.rewards[0] for sample in samples_in(tmp_path / "log")]
         kept = [(tick, reward) for tick, reward in enumerate(rewards) if reward.feedbacks]
         assert [(tick, reward.value, list(reward.feedbacks)) for tick, reward in kept] == [(2, 0, [old])]
@@ -134,20 +134,20 @@ def test_the_log_is_complete_however_a_trial_ends(how: str, tmp_path: Path) -> N
         raise RuntimeError
 
     async def scenario() -> None:
-        exporter = FakeExporter("exporter", Book())
+        exporter = FakeExporter("exporter", CallLog())
         async with listening(exporter) as (endpoint, _):
-            async with play((HUMAN, "a"), datalog_file=tmp_path / "log", datalog_endpoint=endpoint) as stage:
-                trial_id = (await stage.start()).trial_id
+            async with trial_host((HUMAN, "a"), datalog_file=tmp_path / "log", datalog_endpoint=endpoint) as host:
+                trial_id = (await host.start()).trial_id
                 for tick in range(3):
-                    await stage.act(trial_id, 0, b"h%d" % tick)
+                    await host.act(trial_id, 0, b"h%d" % tick)
                 if how == "end":
-                    await stage.end(trial_id)
+                    await host.end(trial_id)
                 elif how == "agent":
-                    await stage.servers["a"].stop(None)
-                    await status_of(stage.act(trial_id))
+                    await host.servers["a"].stop(None)
+                    await status_of(host.act(trial_id))
                 elif how == "environment":
-                    stage.environment.instead["Update"] = fail
-                    await status_of(stage.act(trial_id))
+                    host.environment.overrides["Update"] = fail
+                    await status_of(host.act(trial_id))
             samples = samples_in(tmp_path / "log")
             # With an agent that died a fourth tick may have been played, its decision was there already.
             assert [sample.observations.tick_id for sample in samples][:4] == [0, 1, 2, 3]
@@ -161,10 +161,10 @@ def test_the_log_is_complete_however_a_trial_ends(how: str, tmp_path: Path) -> N
 def test_trials_share_a_file_that_is_added_to(tmp_path: Path) -> None:
     async def scenario() -> None:
         for _ in range(2):
-            async with play(datalog_file=tmp_path / "log") as stage:
-                ids = [(await stage.start()).trial_id for _ in range(5)]
+            async with trial_host(datalog_file=tmp_path / "log") as host:
+                ids = [(await host.start()).trial_id for _ in range(5)]
                 for _ in range(4):
-                    await asyncio.gather(*(stage.act(trial_id) for trial_id in ids))
+                    await asyncio.gather(*(host.act(trial_id) for trial_id in ids))
 
     run(scenario)
     samples = samples_in(tmp_path / "log")
@@ -176,10 +176,10 @@ def test_trials_share_a_file_that_is_added_to(tmp_path: Path) -> None:
 
 def test_samples_are_in_the_file_while_the_trial_runs(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with play(datalog_file=tmp_path / "log") as stage:
-            trial_id = (await stage.start()).trial_id
+        async with trial_host(datalog_file=tmp_path / "log") as host:
+            trial_id = (await host.start()).trial_id
             for _ in range(3):
-                await stage.act(trial_id)
+                await host.act(trial_id)
             while not (samples := samples_in(tmp_path / "log")) or samples[-1].observations.tick_id < 1:
                 await asyncio.sleep(0)
 
@@ -188,11 +188,11 @@ def test_samples_are_in_the_file_while_the_trial_runs(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full_stops_no_trial(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with play(datalog_file=Path("/dev/full")) as stage:
-            stage.environment.ends_at = 20
-            trial_id = (await stage.start()).trial_id
+        async with trial_host(datalog_file=Path("/dev/full")) as host:
+            host.environment.ends_at = 20
+            trial_id = (await host.start()).trial_id
             for _ in range(20):
-                await stage.act(trial_id)
+                await host.act(trial_id)
 
     run(scenario)
     told = [record.getMessage() for record in caplog.records if "samples are lost" in record.getMessage()]
@@ -202,7 +202,7 @@ def test_a_disk_that_is_full_stops_no_trial(caplog: pytest.LogCaptureFixture) ->
 def test_a_file_that_cannot_be_opened_is_told_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         with pytest.raises(FileNotFoundError):
-            async with play(datalog_file=tmp_path / "no" / "such" / "folder"):
+            async with trial_host(datalog_file=tmp_path / "no" / "such" / "folder"):
                 pass
 
     run(scenario)
@@ -251,20 +251,20 @@ async def refuse(_requests: Any, context: Any) -> None:
 def test_an_exporter_that_fails_stops_no_trial(
     how: Callable[..., Any] | None, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("worldloom.server.cogment.orchestrator.datalog._MOST_BYTES", 1000)
+    monkeypatch.setattr("worldloom.server.cogment.orchestrator.datalog._MAX_QUEUED_BYTES", 1000)
 
     async def scenario() -> None:
-        exporter = FakeExporter("exporter", Book())
+        exporter = FakeExporter("exporter", CallLog())
         async with listening(exporter) as (endpoint, server):
             if how is None:
                 await server.stop(None)
             else:
-                exporter.instead["Log"] = how
-            async with play((HUMAN,), datalog_endpoint=endpoint, deadline_s=0.3) as stage:
-                stage.environment.ends_at = 30
-                trial_id = (await stage.start()).trial_id
+                exporter.overrides["Log"] = how
+            async with trial_host((HUMAN,), datalog_endpoint=endpoint, deadline_s=0.3) as host:
+                host.environment.ends_at = 30
+                trial_id = (await host.start()).trial_id
                 for _ in range(30):
-                    await stage.act(trial_id, 0, b"x" * 100_000)
+                    await host.act(trial_id, 0, b"x" * 100_000)
 
     with caplog.at_level(logging.INFO, "worldloom"):
         run(scenario)

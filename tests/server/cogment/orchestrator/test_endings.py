@@ -5,40 +5,40 @@ from typing import Any
 
 import pytest
 
-from tests.support.trial_services import Code, hang, play, run, status_of
+from tests.support.trial_services import Code, hang, run, status_of, trial_host
 from worldloom.protos.cogment.api import environment_pb2
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams
 from worldloom.protos.errors import FailedPrecondition, Internal, InvalidArgument, NotFound, Unavailable
-from worldloom.server.cogment.environments.environment import WrongAction
+from worldloom.server.cogment.environments.trial_world import InvalidAction
 from worldloom.server.cogment.settings import HUMAN
 from worldloom.server.config import Limits
 
 
 def test_end_answers_an_action_that_waits_for_an_agent() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a"), deadline_s=60) as stage:
-            stage.agents["a"].instead["Decide"] = hang
-            trial_id = (await stage.start()).trial_id
-            action = stage.act(trial_id)
-            await stage.acted(trial_id)
-            await stage.end(trial_id)
+        async with trial_host((HUMAN, "a"), deadline_s=60) as host:
+            host.agents["a"].overrides["Decide"] = hang
+            trial_id = (await host.start()).trial_id
+            action = host.act(trial_id)
+            await host.acted(trial_id)
+            await host.end(trial_id)
             code, text = await status_of(action)
             assert code is Code.FAILED_PRECONDITION
             assert text == f"trial '{trial_id}' is over: a client ended it"
-            await stage.book.until("env", "End")
-            await stage.book.until("a", "End")
+            await host.call_log.until("env", "End")
+            await host.call_log.until("a", "End")
 
     run(scenario)
 
 
 def test_end_answers_an_action_that_waits_for_another_human() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, HUMAN)) as stage:
-            trial_id = (await stage.start()).trial_id
-            action = stage.act(trial_id)
-            await stage.acted(trial_id)
-            await stage.end(trial_id)
+        async with trial_host((HUMAN, HUMAN)) as host:
+            trial_id = (await host.start()).trial_id
+            action = host.act(trial_id)
+            await host.acted(trial_id)
+            await host.end(trial_id)
             assert (await status_of(action))[0] is Code.FAILED_PRECONDITION
 
     run(scenario)
@@ -47,25 +47,25 @@ def test_end_answers_an_action_that_waits_for_another_human() -> None:
 @pytest.mark.parametrize("remote", [False, True])
 def test_end_answers_an_action_that_waits_for_an_environment_that_hangs(remote: bool) -> None:
     async def scenario() -> None:
-        async with play(remote_environment=remote, deadline_s=60) as stage:
-            stage.environment.instead["Update"] = hang
-            trial_id = (await stage.start()).trial_id
-            action = stage.act(trial_id)
-            await stage.book.until("env", "Update")
-            await stage.end(trial_id)
+        async with trial_host(remote_environment=remote, deadline_s=60) as host:
+            host.environment.overrides["Update"] = hang
+            trial_id = (await host.start()).trial_id
+            action = host.act(trial_id)
+            await host.call_log.until("env", "Update")
+            await host.end(trial_id)
             assert (await status_of(action))[0] is Code.FAILED_PRECONDITION
-            await stage.book.until("env", "End")
+            await host.call_log.until("env", "End")
 
     run(scenario)
 
 
 def test_an_environment_that_hangs_when_it_is_ended_is_given_up() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a"), deadline_s=0.1) as stage:
-            stage.environment.instead["End"] = hang
-            await stage.end((await stage.start()).trial_id)
-            await stage.all_gone()
-            assert len(stage.book.of("a", "End")) == 1
+        async with trial_host((HUMAN, "a"), deadline_s=0.1) as host:
+            host.environment.overrides["End"] = hang
+            await host.end((await host.start()).trial_id)
+            await host.all_gone()
+            assert len(host.call_log.of("a", "End")) == 1
 
     run(scenario)
 
@@ -86,18 +86,18 @@ def test_an_environment_that_fails_ends_the_trial(error: Exception, code: Code) 
         raise error
 
     async def scenario() -> None:
-        async with play((HUMAN, "a", HUMAN)) as stage:
-            stage.environment.instead["Update"] = fail
-            trial_id = (await stage.start()).trial_id
-            await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=2))
-            for found, text in await asyncio.gather(*(status_of(stage.act(trial_id, actor)) for actor in (0, 2))):
+        async with trial_host((HUMAN, "a", HUMAN)) as host:
+            host.environment.overrides["Update"] = fail
+            trial_id = (await host.start()).trial_id
+            await host.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=2))
+            for found, text in await asyncio.gather(*(status_of(host.act(trial_id, actor)) for actor in (0, 2))):
                 assert found is code
                 if isinstance(error, RuntimeError):
                     assert "the server failed: RuntimeError; its log has more" in text
                 else:
                     assert text == f"trial '{trial_id}' is over: the environment of this server: {error}"
-            await stage.book.until("env", "End")
-            await stage.book.until("a", "End")
+            await host.call_log.until("env", "End")
+            await host.call_log.until("a", "End")
 
     run(scenario)
 
@@ -107,14 +107,14 @@ def test_an_environment_that_refuses_to_start_says_why_and_everyone_is_told() ->
         raise InvalidArgument("there is no family 'nowhere'")
 
     async def scenario() -> None:
-        async with play((HUMAN, "a")) as stage:
-            stage.environment.instead["Start"] = refuse
-            code, text = await status_of(stage.start())
+        async with trial_host((HUMAN, "a")) as host:
+            host.environment.overrides["Start"] = refuse
+            code, text = await status_of(host.start())
             assert (code, text) == (Code.INVALID_ARGUMENT, "there is no family 'nowhere'")
-            await stage.all_gone()
-            (trial_id,) = {request.trial_id for _, what, request in stage.book.notes if what == "End"}
-            assert (await status_of(stage.act(trial_id)))[0] is Code.FAILED_PRECONDITION
-            assert sorted(call for call in stage.book.calls() if "End" in call) == ["a End", "env End"]
+            await host.all_gone()
+            (trial_id,) = {request.trial_id for _, what, request in host.call_log.logged if what == "End"}
+            assert (await status_of(host.act(trial_id)))[0] is Code.FAILED_PRECONDITION
+            assert sorted(call for call in host.call_log.calls() if "End" in call) == ["a End", "env End"]
 
     run(scenario)
 
@@ -122,11 +122,14 @@ def test_an_environment_that_refuses_to_start_says_why_and_everyone_is_told() ->
 @pytest.mark.parametrize(
     ("observations", "words"),
     [
-        ({"observations": [{}], "actors_map": [0]}, "gave an actors_map of 1 entries: expected 2, one for each actor"),
-        ({"observations": [{}], "actors_map": [0, 0, 0]}, "gave an actors_map of 3 entries: expected 2"),
-        ({"observations": [{}], "actors_map": [0, 1]}, "entry for actor 1 is 1: expected 0 to 0, since it gave 1"),
+        (
+            {"observations": [{}], "actors_map": [0]},
+            "returned an actors_map of 1 entries: expected 2, one for each actor",
+        ),
+        ({"observations": [{}], "actors_map": [0, 0, 0]}, "returned an actors_map of 3 entries: expected 2"),
+        ({"observations": [{}], "actors_map": [0, 1]}, "entry for actor 1 is 1: expected 0 to 0, since it returned 1"),
         ({"observations": [{}, {}], "actors_map": [-1, 0]}, "entry for actor 0 is -1: expected 0 to 1"),
-        ({}, "gave an actors_map of 0 entries"),
+        ({}, "returned an actors_map of 0 entries"),
     ],
 )
 @pytest.mark.parametrize("remote", [False, True])
@@ -140,28 +143,28 @@ def test_maps_that_cannot_be_are_failures_of_the_environment(
         return environment_pb2.EnvStartReply(observation_set=observations)
 
     async def scenario() -> None:
-        async with play((HUMAN, "a"), remote_environment=remote) as stage:
-            name = f"the environment at {stage.endpoints['env']}" if remote else "the environment of this server"
-            stage.environment.instead["Update"] = answer
-            code, text = await status_of(stage.act((await stage.start()).trial_id))
+        async with trial_host((HUMAN, "a"), remote_environment=remote) as host:
+            name = f"the environment at {host.endpoints['env']}" if remote else "the environment of this server"
+            host.environment.overrides["Update"] = answer
+            code, text = await status_of(host.act((await host.start()).trial_id))
             assert code is Code.INTERNAL
-            assert f"{name} gave" in text
+            assert f"{name} returned" in text
             assert words in text
-            stage.environment.instead["Start"] = begin
-            code, text = await status_of(stage.start())
+            host.environment.overrides["Start"] = begin
+            code, text = await status_of(host.start())
             assert code is Code.INTERNAL
-            assert f"{name} gave" in text
+            assert f"{name} returned" in text
             assert words in text
-            await stage.all_gone()
+            await host.all_gone()
 
     run(scenario)
 
 
 def test_feedback_of_an_environment_that_cannot_be_is_its_failure() -> None:
     async def scenario() -> None:
-        async with play() as stage:
-            stage.environment.feedbacks[1] = [Feedback(actor_id=1, tick_id=-1)]
-            code, text = await status_of(stage.act((await stage.start()).trial_id))
+        async with trial_host() as host:
+            host.environment.feedbacks[1] = [Feedback(actor_id=1, tick_id=-1)]
+            code, text = await status_of(host.act((await host.start()).trial_id))
             assert code is Code.INTERNAL
             assert "the environment of this server: feedback for actor 1" in text
 
@@ -171,96 +174,96 @@ def test_feedback_of_an_environment_that_cannot_be_is_its_failure() -> None:
 def test_a_human_whose_action_cannot_be_may_give_another() -> None:
     async def refuse(request: Any, _context: Any) -> Any:
         place = [one.startswith(b"bad") for one in request.action_set.actions].index(True)
-        raise WrongAction(place, f"the action of actor {place} makes no sense")
+        raise InvalidAction(place, f"the action of actor {place} makes no sense")
 
     async def scenario() -> None:
-        async with play((HUMAN, "a", HUMAN)) as stage:
-            trial_id = (await stage.start()).trial_id
-            await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=2))
-            stage.environment.instead["Update"] = refuse
-            good = stage.act(trial_id, 2, b"good")
+        async with trial_host((HUMAN, "a", HUMAN)) as host:
+            trial_id = (await host.start()).trial_id
+            await host.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=2))
+            host.environment.overrides["Update"] = refuse
+            good = host.act(trial_id, 2, b"good")
             for _ in range(2):
-                code, text = await status_of(stage.act(trial_id, 0, b"bad"))
+                code, text = await status_of(host.act(trial_id, 0, b"bad"))
                 assert code is Code.INVALID_ARGUMENT
                 assert text == "the action of actor 0 makes no sense"
             assert not good.done()
-            stage.environment.instead.clear()
-            reply = await stage.act(trial_id, 0, b"better")
+            host.environment.overrides.clear()
+            reply = await host.act(trial_id, 0, b"better")
             assert reply.observation.tick_id == (await good).observation.tick_id == 1
-            actions = stage.book.of("env", "Update")[-1].action_set.actions
+            actions = host.call_log.of("env", "Update")[-1].action_set.actions
             assert actions == [b"better", b"a.1@0", b"good"]
-            assert (await stage.book.until("a", "Decide", 2)).observation.tick_id == 1  # it was not asked again
+            assert (await host.call_log.until("a", "Decide", 2)).observation.tick_id == 1  # it was not asked again
 
     run(scenario)
 
 
 def test_a_client_that_gives_up_start_leaves_nothing() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a")) as stage:
+        async with trial_host((HUMAN, "a")) as host:
             gate = asyncio.Event()
-            stage.environment.before["Start"] = gate.wait
-            call = stage.stub.Start(api.TrialStartRequest())
-            await stage.book.until("env", "Start")
+            host.environment.delays["Start"] = gate.wait
+            call = host.stub.Start(api.TrialStartRequest())
+            await host.call_log.until("env", "Start")
             call.cancel()
-            while stage.trials.running:
+            while host.trials.running_count:
                 await asyncio.sleep(0)
             gate.set()
-            await stage.book.until("env", "End")
-            await stage.book.until("a", "End")
+            await host.call_log.until("env", "End")
+            await host.call_log.until("a", "End")
 
     run(scenario)
 
 
 def test_an_environment_that_never_starts_is_given_up_with_its_client() -> None:
     async def scenario() -> None:
-        async with play(deadline_s=0.1) as stage:
-            stage.environment.instead["Start"] = hang
-            call = stage.stub.Start(api.TrialStartRequest())
-            await stage.book.until("env", "Start")
+        async with trial_host(deadline_s=0.1) as host:
+            host.environment.overrides["Start"] = hang
+            call = host.stub.Start(api.TrialStartRequest())
+            await host.call_log.until("env", "Start")
             call.cancel()
-            await stage.book.until("env", "End")
+            await host.call_log.until("env", "End")
 
     run(scenario)
 
 
 def test_a_client_that_gives_up_an_action_may_give_another() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, HUMAN)) as stage:
-            trial_id = (await stage.start()).trial_id
-            await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=1))
-            action = stage.act(trial_id, 0, b"never mind")
-            await stage.acted(trial_id)
+        async with trial_host((HUMAN, HUMAN)) as host:
+            trial_id = (await host.start()).trial_id
+            await host.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=1))
+            action = host.act(trial_id, 0, b"never mind")
+            await host.acted(trial_id)
             action.cancel()
-            seat = stage.trials._running[trial_id]._play.seats._seats[0]
-            while seat.waiting is not None:
+            human = host.trials._running[trial_id]._run.humans._humans[0]
+            while human.reply is not None:
                 await asyncio.sleep(0)
-            await asyncio.gather(stage.act(trial_id, 0, b"this"), stage.act(trial_id, 1, b"that"))
-            assert stage.book.of("env", "Update")[0].action_set.actions == [b"this", b"that"]
-            assert not stage.book.of("env", "Update")[0].reply_with_snapshot
+            await asyncio.gather(host.act(trial_id, 0, b"this"), host.act(trial_id, 1, b"that"))
+            assert host.call_log.of("env", "Update")[0].action_set.actions == [b"this", b"that"]
+            assert not host.call_log.of("env", "Update")[0].reply_with_snapshot
 
     run(scenario)
 
 
 def test_after_a_lost_answer_everyone_gets_a_snapshot() -> None:
     async def scenario() -> None:
-        async with play() as stage:
+        async with trial_host() as host:
             gate = asyncio.Event()
-            stage.environment.before["Update"] = gate.wait
-            trial_id = (await stage.start()).trial_id
-            action = stage.act(trial_id)
-            await stage.book.until("env", "Update")
+            host.environment.delays["Update"] = gate.wait
+            trial_id = (await host.start()).trial_id
+            action = host.act(trial_id)
+            await host.call_log.until("env", "Update")
             action.cancel()
-            seat = stage.trials._running[trial_id]._play.seats._seats[0]
-            waiting = seat.waiting
+            human = host.trials._running[trial_id]._run.humans._humans[0]
+            waiting = human.reply
             assert waiting is not None
             while not waiting.cancelled():
                 await asyncio.sleep(0)
             gate.set()
-            while not seat.missed_last:
+            while not human.missed_last:
                 await asyncio.sleep(0)
             for _ in range(2):
-                await stage.act(trial_id)
-            assert [one.reply_with_snapshot for one in stage.book.of("env", "Update")] == [False, True, False]
+                await host.act(trial_id)
+            assert [one.reply_with_snapshot for one in host.call_log.of("env", "Update")] == [False, True, False]
 
     run(scenario)
 
@@ -271,74 +274,74 @@ def test_silent_humans_end_a_trial() -> None:
             (TrialParams(max_inactivity=1), Limits(), "for 1 s (max_inactivity)"),
             (TrialParams(), Limits(idle_world_s=0.2), "for 0.2 s (--idle-world-s)"),
         ):
-            async with play((HUMAN, "a", HUMAN), params=params, limits=limits) as stage:
-                trial_id = (await stage.start()).trial_id
-                code, text = await status_of(stage.act(trial_id))
+            async with trial_host((HUMAN, "a", HUMAN), params=params, limits=limits) as host:
+                trial_id = (await host.start()).trial_id
+                code, text = await status_of(host.act(trial_id))
                 assert code is Code.FAILED_PRECONDITION
-                assert f"trial '{trial_id}' is over: its humans gave no sign of life {words}" in text
-                await stage.all_gone()
-                assert [len(stage.book.of(who, "End")) for who in ("env", "a")] == [1, 1]
+                assert f"trial '{trial_id}' is over: its humans were inactive {words}" in text
+                await host.all_gone()
+                assert [len(host.call_log.of(who, "End")) for who in ("env", "a")] == [1, 1]
 
     run(scenario)
 
 
 def test_slow_humans_who_give_signs_of_life_keep_the_trial_and_its_world() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a"), limits=Limits(idle_world_s=0.6)) as stage:
-            trial_id = (await stage.start()).trial_id
+        async with trial_host((HUMAN, "a"), limits=Limits(idle_world_s=0.6)) as host:
+            trial_id = (await host.start()).trial_id
             beats = 0
-            while len(stage.book.of("env", "OnMessage")) < 5:  # five thirds of what a world may be idle for
-                await stage.stub.Heartbeat(api.TrialHeartbeatRequest(trial_id=trial_id))
+            while len(host.call_log.of("env", "OnMessage")) < 5:  # five thirds of what a world may be idle for
+                await host.stub.Heartbeat(api.TrialHeartbeatRequest(trial_id=trial_id))
                 beats += 1
             assert beats > 5
-            assert {len(one.messages) for one in stage.book.of("env", "OnMessage")} == {0}
-            assert (await stage.act(trial_id)).observation.tick_id == 1
+            assert {len(one.messages) for one in host.call_log.of("env", "OnMessage")} == {0}
+            assert (await host.act(trial_id)).observation.tick_id == 1
 
     run(scenario)
 
 
 def test_a_human_that_waits_for_its_answer_is_not_silent() -> None:
     async def scenario() -> None:
-        async with play(limits=Limits(idle_world_s=0.5)) as stage:
+        async with trial_host(limits=Limits(idle_world_s=0.5)) as host:
             loop = asyncio.get_running_loop()
             until_s = loop.time() + 1.2
-            stage.environment.before["Update"] = lambda: asyncio.sleep(until_s - loop.time())
-            trial_id = (await stage.start()).trial_id
-            assert (await stage.act(trial_id)).observation.tick_id == 1
+            host.environment.delays["Update"] = lambda: asyncio.sleep(until_s - loop.time())
+            trial_id = (await host.start()).trial_id
+            assert (await host.act(trial_id)).observation.tick_id == 1
 
     run(scenario)
 
 
 def test_a_server_that_stops_tells_everyone() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a", HUMAN)) as stage:
-            first, second = (await stage.start()).trial_id, (await stage.start()).trial_id
-            action = stage.act(first)
-            await stage.acted(first)
-            stage.trials.drain()
+        async with trial_host((HUMAN, "a", HUMAN)) as host:
+            first, second = (await host.start()).trial_id, (await host.start()).trial_id
+            action = host.act(first)
+            await host.acted(first)
+            host.trials.drain()
             code, text = await status_of(action)
             assert code is Code.UNAVAILABLE
             assert "the server is shutting down" in text
-            assert (await status_of(stage.start()))[0] is Code.UNAVAILABLE
-            assert (await status_of(stage.act(second)))[0] is Code.FAILED_PRECONDITION
-            await stage.end(second)
-            await stage.trials.close()
-            assert sorted(call for call in stage.book.calls() if "End" in call) == ["a End"] * 2 + ["env End"] * 2
+            assert (await status_of(host.start()))[0] is Code.UNAVAILABLE
+            assert (await status_of(host.act(second)))[0] is Code.FAILED_PRECONDITION
+            await host.end(second)
+            await host.trials.close()
+            assert sorted(call for call in host.call_log.calls() if "End" in call) == ["a End"] * 2 + ["env End"] * 2
 
     run(scenario)
 
 
 def test_a_server_that_stops_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._CLOSING_S", 0.1)
-        async with play((HUMAN, "a"), deadline_s=60) as stage:
-            stage.agents["a"].instead["End"] = hang
-            await stage.start()
-            stage.environment.instead["Start"] = hang
-            starting = stage.stub.Start(api.TrialStartRequest())
-            await stage.book.until("env", "Start", 2)
-            await stage.trials.close()
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._CLOSE_TIMEOUT_S", 0.1)
+        async with trial_host((HUMAN, "a"), deadline_s=60) as host:
+            host.agents["a"].overrides["End"] = hang
+            await host.start()
+            host.environment.overrides["Start"] = hang
+            starting = host.stub.Start(api.TrialStartRequest())
+            await host.call_log.until("env", "Start", 2)
+            await host.trials.close()
             assert (await status_of(starting))[0] is Code.UNAVAILABLE
-            stage.environment.trials.clear()
+            host.environment.trials.clear()
 
     run(scenario)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.trial_services import Book, Code, FakeHook, hang, listening, play, run, status_of
+from tests.support.trial_services import CallLog, Code, FakeHook, hang, listening, run, status_of, trial_host
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import TrialParams
 from worldloom.server.cogment.settings import HUMAN
@@ -16,13 +16,13 @@ Change = Callable[[TrialParams], None]
 
 
 @contextlib.asynccontextmanager
-async def hooked(*changes: Change) -> AsyncIterator[tuple[Book, list[FakeHook], tuple[str, ...]]]:
+async def hooked(*changes: Change) -> AsyncIterator[tuple[CallLog, list[FakeHook], tuple[str, ...]]]:
     """Hooks that change parameters, one after the other."""
-    book = Book()
+    call_log = CallLog()
     async with contextlib.AsyncExitStack() as stack:
-        hooks = [FakeHook(f"hook{place}", book, change) for place, change in enumerate(changes)]
+        hooks = [FakeHook(f"hook{place}", call_log, change) for place, change in enumerate(changes)]
         endpoints = [(await stack.enter_async_context(listening(hook)))[0] for hook in hooks]
-        yield book, hooks, tuple(endpoints)
+        yield call_log, hooks, tuple(endpoints)
 
 
 def nothing(_params: TrialParams) -> None:
@@ -41,10 +41,10 @@ def test_each_gets_what_the_one_before_it_made_of_the_parameters() -> None:
         params.environment.config.content = b"of the world"
 
     async def scenario() -> None:
-        async with hooked(first, second) as (book, _, endpoints), play(pre_hooks=endpoints) as stage:
-            reply = await stage.start("someone", b"config")
-            assert book.calls() == ["hook0 PreTrial", "hook1 PreTrial"]
-            to_first, to_second = book.of("hook0", "PreTrial")[0], book.of("hook1", "PreTrial")[0]
+        async with hooked(first, second) as (call_log, _, endpoints), trial_host(pre_hooks=endpoints) as host:
+            reply = await host.start("someone", b"config")
+            assert call_log.calls() == ["hook0 PreTrial", "hook1 PreTrial"]
+            to_first, to_second = call_log.of("hook0", "PreTrial")[0], call_log.of("hook1", "PreTrial")[0]
             for context in (to_first, to_second):
                 assert (context.trial_id, context.user_id) == (reply.trial_id, "someone")
             assert to_first.params.max_steps == 0
@@ -54,10 +54,10 @@ def test_each_gets_what_the_one_before_it_made_of_the_parameters() -> None:
             assert to_second.params.trial_config.content == b"config+1"
             assert list(reply.actor_counts) == [2]
             assert reply.human_config.content == b"of the human"
-            (start,) = stage.book.of("env", "Start")
+            (start,) = host.call_log.of("env", "Start")
             assert start.trial_config.content == b"config+1+2"
             assert start.config.content == b"of the world"
-            again = await stage.start()
+            again = await host.start()
             assert list(again.actor_counts) == [2]  # the next trial starts from the file again, not from the last
 
     run(scenario)
@@ -96,13 +96,16 @@ def _too_many_actors(params: TrialParams) -> None:
 )
 def test_parameters_that_cannot_be_are_told_with_the_hook_that_gave_them(change: Change, words: str) -> None:
     async def scenario() -> None:
-        async with hooked(nothing, change, nothing) as (book, _, endpoints), play(pre_hooks=endpoints) as stage:
-            code, text = await status_of(stage.start())
+        async with (
+            hooked(nothing, change, nothing) as (call_log, _, endpoints),
+            trial_host(pre_hooks=endpoints) as host,
+        ):
+            code, text = await status_of(host.start())
             assert code is Code.FAILED_PRECONDITION
-            assert text == f"the hook at {endpoints[1]} gave a trial parameters that cannot be: {words}"
-            assert book.calls() == ["hook0 PreTrial", "hook1 PreTrial"]
-            assert stage.book.calls() == []
-            assert stage.trials.running == 0
+            assert text == f"the hook at {endpoints[1]} returned invalid parameters: {words}"
+            assert call_log.calls() == ["hook0 PreTrial", "hook1 PreTrial"]
+            assert host.call_log.calls() == []
+            assert host.trials.running_count == 0
 
     run(scenario)
 
@@ -120,25 +123,28 @@ async def forbid(_request: Any, context: Any) -> None:
 )
 def test_a_hook_that_refuses_or_is_late_keeps_the_trial_from_starting(how: Any, code: Code, words: str) -> None:
     async def scenario() -> None:
-        async with hooked(nothing) as (_, hooks, endpoints), play(pre_hooks=endpoints, deadline_s=0.3) as stage:
-            hooks[0].instead["PreTrial"] = how
-            assert await status_of(stage.start()) == (code, f"the hook at {endpoints[0]}: {words}")
-            assert stage.book.calls() == []
+        async with hooked(nothing) as (_, hooks, endpoints), trial_host(pre_hooks=endpoints, deadline_s=0.3) as host:
+            hooks[0].overrides["PreTrial"] = how
+            assert await status_of(host.start()) == (code, f"the hook at {endpoints[0]}: {words}")
+            assert host.call_log.calls() == []
 
     run(scenario)
 
 
 def test_trials_that_hooks_are_asked_about_count() -> None:
     async def scenario() -> None:
-        async with hooked(nothing) as (book, hooks, endpoints), play(pre_hooks=endpoints, max_trials=1) as stage:
-            hooks[0].instead["PreTrial"] = hang
-            first = stage.stub.Start(api.TrialStartRequest())
-            await book.until("hook0", "PreTrial")
-            assert (await status_of(stage.start()))[0] is Code.RESOURCE_EXHAUSTED
+        async with (
+            hooked(nothing) as (call_log, hooks, endpoints),
+            trial_host(pre_hooks=endpoints, max_trials=1) as host,
+        ):
+            hooks[0].overrides["PreTrial"] = hang
+            first = host.stub.Start(api.TrialStartRequest())
+            await call_log.until("hook0", "PreTrial")
+            assert (await status_of(host.start()))[0] is Code.RESOURCE_EXHAUSTED
             first.cancel()
-            hooks[0].instead.clear()
-            while stage.trials._coming:
+            hooks[0].overrides.clear()
+            while host.trials._in_hooks:
                 await asyncio.sleep(0)
-            await stage.start()
+            await host.start()
 
     run(scenario)

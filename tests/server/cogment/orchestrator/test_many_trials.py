@@ -15,21 +15,21 @@ def test_many_trials_while_agents_and_clients_are_killed(capsys: pytest.CaptureF
 
 
 def test_what_is_wrong_is_told() -> None:
-    """The judges: trials that went differently, one that failed, and agents that were killed and not named."""
+    """Trials of one seed that differ, one that failed, and killed agents that the error does not name."""
     report = Report()
-    trials.judge({"told": [[1, 8, 5], [2, 8, 6], [1, 8, 7]], "problems": ["one failed"]}, 4, report)
+    trials.check_steady({"finished": [[1, 8, 5], [2, 8, 6], [1, 8, 7]], "problems": ["one failed"]}, 4, report)
     assert report.problems == [
         "one failed",
-        "3 trials went well: expected 4",
-        "trials of the seeds [1] went differently: expected the same",
+        "3 trials finished: expected 4",
+        "trials of the seeds [1] differ: expected the same",
     ]
     report = Report()
     named = "trial 1 of doomed: UNAVAILABLE: agent 1 (agent) at grpc://a:1: Decide answered"
-    trials.judge_unlucky({"problems": [named, "something"], "endings": {"UNAVAILABLE": 1, "UNKNOWN": 1}}, report)
+    trials.check_doomed({"problems": [named, "something"], "endings": {"UNAVAILABLE": 1, "UNKNOWN": 1}}, report)
     assert report.problems == [
         "something",
         f"trials whose agents were killed ended with {{'UNKNOWN'}}: expected {trials.WHEN_AGENTS_DIE}",
     ]
     report = Report()
-    trials.judge_unlucky({"problems": [], "endings": {}}, report)
-    assert report.problems == ["no trial noticed that its agent was killed"]
+    trials.check_doomed({"problems": [], "endings": {}}, report)
+    assert report.problems == ["no trial ended because its agent was killed"]

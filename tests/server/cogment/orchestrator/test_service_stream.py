@@ -5,9 +5,9 @@ from typing import Any
 
 import grpc
 
-from tests.support.trial_services import Code, Play, hang, play, run
+from tests.support.trial_services import Code, TrialHost, hang, run, trial_host
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
-from worldloom.server.cogment.orchestrator import service as action_stream
+from worldloom.server.cogment import services
 from worldloom.server.cogment.settings import HUMAN
 
 
@@ -17,19 +17,19 @@ def action(trial_id: str, actor_id: int = 0, content: bytes = b"act") -> api.Tri
     return request
 
 
-async def joined(stage: Play) -> str:
+async def joined(host: TrialHost) -> str:
     """A trial whose two humans are there."""
-    trial_id: str = (await stage.start()).trial_id
-    await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=1))
+    trial_id: str = (await host.start()).trial_id
+    await host.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=1))
     return trial_id
 
 
 def test_each_action_is_answered() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a")) as stage:
-            stage.environment.ends_at = 3
-            trial_id = (await stage.start()).trial_id
-            stream = stage.stub.ActionStream()
+        async with trial_host((HUMAN, "a")) as host:
+            host.environment.ends_at = 3
+            trial_id = (await host.start()).trial_id
+            stream = host.stub.ActionStream()
             for tick in range(3):
                 await stream.write(action(trial_id, 0, b"%d" % tick))
                 reply = await stream.read()
@@ -38,17 +38,17 @@ def test_each_action_is_answered() -> None:
             await stream.done_writing()
             assert await stream.read() is grpc.aio.EOF
             assert await stream.code() is Code.OK
-            assert [one.action_set.actions[0] for one in stage.book.of("env", "Update")] == [b"0", b"1", b"2"]
+            assert [one.action_set.actions[0] for one in host.call_log.of("env", "Update")] == [b"0", b"1", b"2"]
 
     run(scenario)
 
 
 def test_actions_that_were_sent_ahead_follow_each_other() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a")) as stage:
-            trial_id = (await stage.start()).trial_id
-            stream = stage.stub.ActionStream()
-            count = 2 * action_stream._MOST_WAITING
+        async with trial_host((HUMAN, "a")) as host:
+            trial_id = (await host.start()).trial_id
+            stream = host.stub.ActionStream()
+            count = 2 * services._MAX_UNANSWERED
             for tick in range(count):
                 await stream.write(action(trial_id, 0, b"%d" % tick))
             await stream.done_writing()
@@ -56,7 +56,7 @@ def test_actions_that_were_sent_ahead_follow_each_other() -> None:
             assert ticks == list(range(1, count + 1))
             assert await stream.read() is grpc.aio.EOF
             assert await stream.code() is Code.OK
-            done = [one.action_set.actions[0] for one in stage.book.of("env", "Update")]
+            done = [one.action_set.actions[0] for one in host.call_log.of("env", "Update")]
             assert done == [b"%d" % tick for tick in range(count)]
 
     run(scenario)
@@ -64,9 +64,9 @@ def test_actions_that_were_sent_ahead_follow_each_other() -> None:
 
 def test_one_stream_may_act_for_several_actors_and_trials() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, HUMAN)) as stage:
-            first, second = await joined(stage), await joined(stage)
-            stream = stage.stub.ActionStream()
+        async with trial_host((HUMAN, HUMAN)) as host:
+            first, second = await joined(host), await joined(host)
+            stream = host.stub.ActionStream()
             asked = [(first, 0), (second, 1), (first, 0), (second, 0), (first, 1), (second, 1), (first, 1), (second, 0)]
             for trial_id, actor_id in asked:
                 await stream.write(action(trial_id, actor_id))
@@ -87,30 +87,30 @@ async def _ends_with(stream: Any) -> tuple[grpc.StatusCode, str]:
 
 def test_an_error_ends_the_stream_and_no_action_after_it_counts() -> None:
     async def scenario() -> None:
-        async with play() as stage:
-            trial_id = (await stage.start()).trial_id
+        async with trial_host() as host:
+            trial_id = (await host.start()).trial_id
             cases = {
                 Code.NOT_FOUND: action("no such trial"),
                 Code.INVALID_ARGUMENT: action(trial_id, 5),
                 Code.RESOURCE_EXHAUSTED: action(trial_id, 0, b"x" * (5 << 20)),
             }
             for tick, (code, wrong) in enumerate(cases.items()):
-                stream = stage.stub.ActionStream()
+                stream = host.stub.ActionStream()
                 await stream.write(action(trial_id))
                 assert (await stream.read()).observation.tick_id == tick + 1
                 await stream.write(wrong)
                 found, text = await _ends_with(stream)
                 assert found is code
                 assert "expected" in text
-            stream = stage.stub.ActionStream()
+            stream = host.stub.ActionStream()
             ahead = (action(trial_id, 0, b"first"), action(trial_id, 7), action(trial_id, 0, b"second"))
             for one in ahead:
                 await stream.write(one)
             assert (await stream.read()).observation.tick_id == 4
             assert (await _ends_with(stream))[0] is Code.INVALID_ARGUMENT
-            assert stage.book.of("env", "Update")[-1].action_set.actions == [b"first"]
-            stream = stage.stub.ActionStream()
-            await stage.end(trial_id)
+            assert host.call_log.of("env", "Update")[-1].action_set.actions == [b"first"]
+            stream = host.stub.ActionStream()
+            await host.end(trial_id)
             await stream.write(action(trial_id))
             assert (await _ends_with(stream))[0] is Code.FAILED_PRECONDITION
 
@@ -119,14 +119,14 @@ def test_an_error_ends_the_stream_and_no_action_after_it_counts() -> None:
 
 def test_a_trial_that_ends_answers_the_stream_that_waits_for_it() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, "a")) as stage:
-            stage.agents["a"].instead["Decide"] = hang
-            trial_id = (await stage.start()).trial_id
-            stream = stage.stub.ActionStream()
-            for _ in range(2 * action_stream._MOST_WAITING):  # more than is read
+        async with trial_host((HUMAN, "a")) as host:
+            host.agents["a"].overrides["Decide"] = hang
+            trial_id = (await host.start()).trial_id
+            stream = host.stub.ActionStream()
+            for _ in range(2 * services._MAX_UNANSWERED):  # more than is read
                 await stream.write(action(trial_id))
-            await stage.acted(trial_id)
-            await stage.end(trial_id)
+            await host.acted(trial_id)
+            await host.end(trial_id)
             code, text = await _ends_with(stream)
             assert code is Code.FAILED_PRECONDITION
             assert "is over: a client ended it" in text
@@ -136,26 +136,26 @@ def test_a_trial_that_ends_answers_the_stream_that_waits_for_it() -> None:
 
 def test_a_client_that_vanishes_leaves_nothing_waiting() -> None:
     async def scenario() -> None:
-        async with play((HUMAN, HUMAN)) as stage:
-            trial_id = await joined(stage)
-            seat = stage.trials._running[trial_id]._play.seats._seats[0]
-            stream = stage.stub.ActionStream()
+        async with trial_host((HUMAN, HUMAN)) as host:
+            trial_id = await joined(host)
+            human = host.trials._running[trial_id]._run.humans._humans[0]
+            stream = host.stub.ActionStream()
             for _ in range(3):
                 await stream.write(action(trial_id, 0, b"never mind"))
-            await stage.acted(trial_id)
+            await host.acted(trial_id)
             stream.cancel()
-            while seat.waiting is not None:
+            while human.reply is not None:
                 await asyncio.sleep(0)
-            await asyncio.gather(stage.act(trial_id, 0, b"this"), stage.act(trial_id, 1, b"that"))
-            assert stage.book.of("env", "Update")[0].action_set.actions == [b"this", b"that"]
+            await asyncio.gather(host.act(trial_id, 0, b"this"), host.act(trial_id, 1, b"that"))
+            assert host.call_log.of("env", "Update")[0].action_set.actions == [b"this", b"that"]
 
     run(scenario)
 
 
 def test_a_stream_that_ends_without_a_word_is_no_error() -> None:
     async def scenario() -> None:
-        async with play() as stage:
-            stream = stage.stub.ActionStream()
+        async with trial_host() as host:
+            stream = host.stub.ActionStream()
             await stream.done_writing()
             assert await stream.read() is grpc.aio.EOF
             assert await stream.code() is Code.OK

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.trial_services import message, play, run
+from tests.support.trial_services import message, run, trial_host
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.agent_pb2 import Reward
 from worldloom.protos.cogment.api.common_pb2 import Feedback
@@ -47,7 +47,7 @@ def text(remark: Remark) -> str:
     return f"{remark.tick} {remark.sender} {remark.value}"
 
 
-def told(plot: Plot, actor: int, *ticks: int) -> tuple[float, float]:
+def expected_reward(plot: Plot, actor: int, *ticks: int) -> tuple[float, float]:
     """Value and confidence that an actor is told of some ticks."""
     about = [one for one in plot.remarks if one.receiver == actor and one.tick in ticks and one.confidence]
     if not about:
@@ -67,52 +67,54 @@ def test_everyone_is_told_everything_once(plot: Plot) -> None:
     agents = [actor for actor, kind in enumerate(plot.actors) if kind != HUMAN]
 
     async def scenario() -> None:
-        async with play(plot.actors) as stage:
-            environment = stage.environment
+        async with trial_host(plot.actors) as host:
+            environment = host.environment
             environment.ends_at = plot.ticks
             for one in plot.remarks:
                 if one.sender == ENVIRONMENT:  # what it says of a tick comes with the observations of the next
                     environment.messages.setdefault(one.tick + 1, []).append(message(one.receiver, text(one)))
                     environment.feedbacks.setdefault(one.tick + 1, []).extend(feedback(one))
                 elif one.sender in agents:
-                    agent = stage.agents[plot.actors[one.sender]]
+                    agent = host.agents[plot.actors[one.sender]]
                     agent.remarks.setdefault((one.sender, one.tick), []).append(
                         (message(one.receiver, text(one)), feedback(one))
                     )
-            trial_id = (await stage.start()).trial_id
+            trial_id = (await host.start()).trial_id
             for actor in humans[1:]:
-                await stage.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=actor))
+                await host.stub.Join(api.TrialJoinRequest(trial_id=trial_id, actor_id=actor))
             replies: dict[int, list[api.TrialActionReply]] = {actor: [] for actor in humans}
             for tick in range(plot.ticks if humans else 0):
                 for one in plot.remarks:
                     if one.tick == tick and one.sender in humans:
                         letter = message(one.receiver, text(one), one.sender)
-                        await stage.stub.SendMessage(api.TrialMessageRequest(trial_id=trial_id, messages=[letter]))
+                        await host.stub.SendMessage(api.TrialMessageRequest(trial_id=trial_id, messages=[letter]))
                         about = api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=feedback(one))
-                        await stage.stub.GiveFeedback(about)
-                acts = [stage.act(trial_id, actor, b"%d@%d" % (actor, tick)) for actor in humans]
+                        await host.stub.GiveFeedback(about)
+                acts = [host.act(trial_id, actor, b"%d@%d" % (actor, tick)) for actor in humans]
                 for actor, reply in zip(humans, await asyncio.gather(*acts), strict=True):
                     replies[actor].append(reply)
-            await stage.all_gone()
+            await host.all_gone()
 
             for actor in humans:
                 for tick, reply in enumerate(replies[actor]):
                     is_last = tick == plot.ticks - 1
                     assert reply.trial_is_over == is_last
                     assert reply.observation.data.content == b"seen %d@%d" % (actor, tick + 1)
-                    assert same(reply.reward, told(plot, actor, *((tick - 1, tick) if is_last else (tick - 1,))))
+                    assert same(
+                        reply.reward, expected_reward(plot, actor, *((tick - 1, tick) if is_last else (tick - 1,)))
+                    )
                     texts = sorted(one.payload.value.decode() for one in reply.messages.messages)
                     mine = [one for one in plot.remarks if (one.receiver, one.tick) == (actor, tick)]
                     assert texts == sorted(map(text, mine))
             for actor in agents:
                 name = plot.actors[actor]
-                rewards = [one for one in stage.book.of(name, "Reward") if one.actor_id == actor]
+                rewards = [one for one in host.call_log.of(name, "Reward") if one.actor_id == actor]
                 assert [one.tick_id for one in rewards] == list(range(plot.ticks))
-                assert all(same(one.reward, told(plot, actor, one.tick_id)) for one in rewards)
-                letters = [one for one in stage.book.of(name, "OnMessage") if one.actor_id == actor]
+                assert all(same(one.reward, expected_reward(plot, actor, one.tick_id)) for one in rewards)
+                letters = [one for one in host.call_log.of(name, "OnMessage") if one.actor_id == actor]
                 texts = sorted(one.payload.value.decode() for letter in letters for one in letter.messages)
                 assert texts == sorted(text(one) for one in plot.remarks if one.receiver == actor)
-            for tick, update in enumerate(stage.book.of("env", "Update")):
+            for tick, update in enumerate(host.call_log.of("env", "Update")):
                 expected = [
                     b"%d@%d" % (actor, tick) if kind == HUMAN else f"{kind}.{actor}@{tick}".encode()
                     for actor, kind in enumerate(plot.actors)

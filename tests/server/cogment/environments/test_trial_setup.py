@@ -11,8 +11,8 @@ from worldloom.protos.cogment.api.common_pb2 import EnvironmentConfig
 from worldloom.protos.cogment.api.environment_pb2 import EnvStartRequest
 from worldloom.protos.errors import InvalidArgument
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.server.cogment.environments.environment import WrongAction
-from worldloom.server.cogment.environments.messages import ActorClass, parse, read_actions, read_start
+from worldloom.server.cogment.environments.trial_setup import ActorClass, parse_start
+from worldloom.server.cogment.environments.trial_world import InvalidAction, parse_actions, parse_content
 from worldloom.server.dm_env_rpc.tensors import ActionReader
 from worldloom.worlds.family import Spec
 
@@ -33,7 +33,7 @@ def test_settings_of_the_trial_win(common: dict[str, object], own: dict[str, obj
     environment = trials_pb2.EnvironmentConfig(world_settings=packed(common), actor_classes=[{"id": "one"}])
     request = starting("t", [1], environment)
     request.trial_config.content = trials_pb2.TrialConfig(world_settings=packed(own)).SerializeToString()
-    start = read_start(request, None)
+    start = parse_start(request, None)
     assert start.trial_id == "t"
     assert start.world_settings == {**common, **own}
 
@@ -44,25 +44,25 @@ def test_classes_and_how_many_actors_each_has() -> None:
         actor_class("b", deltas=True),
         family="maze",
     )
-    start = read_start(starting("t", [2, 0], environment), None)
+    start = parse_start(starting("t", [2, 0], environment), None)
     assert start.classes == (
         ActorClass("a", 2, {"width": 32, "samples": 4, "observations": ["eye.rgb", "reward"]}, False),
         ActorClass("b", 0, {"observations": []}, True),
     )
-    assert start.actors == 2
+    assert start.actor_count == 2
 
 
 def test_defaults_are_for_starts_without_a_configuration() -> None:
     defaults, other = config(actor_class("d"), family="catch"), config(actor_class("o"), family="maze")
-    assert read_start(starting("t"), defaults).world_settings == {"family": "catch"}
-    assert read_start(starting("t", [1], other), defaults).world_settings == {"family": "maze"}
+    assert parse_start(starting("t"), defaults).world_settings == {"family": "catch"}
+    assert parse_start(starting("t", [1], other), defaults).world_settings == {"family": "maze"}
     empty = EnvStartRequest(trial_id="t", config=EnvironmentConfig(), actor_counts=[1])
     with pytest.raises(InvalidArgument, match="actor_counts has 1 numbers: expected 0"):
-        read_start(empty, defaults)
+        parse_start(empty, defaults)
 
 
 def test_actions_by_name() -> None:
-    first, second = read_actions(
+    first, second = parse_actions(
         [action(move=np.array([0.5, -1], np.float32), press=np.int64(3)), b""], [READERS, READERS]
     )
     assert {name: value.tolist() for name, value in first.items()} == {"move": [[0.5, -1.0]], "press": [3]}
@@ -71,9 +71,9 @@ def test_actions_by_name() -> None:
 
 def test_a_wrong_action_says_whose_it_is() -> None:
     with pytest.raises(
-        WrongAction, match="the action of actor 2: action 'press' is 10: expected an integer from 0"
+        InvalidAction, match="the action of actor 2: action 'press' is 10: expected an integer from 0"
     ) as caught:
-        read_actions([b"", b"", action(press=np.int64(10))], [READERS] * 3)
+        parse_actions([b"", b"", action(press=np.int64(10))], [READERS] * 3)
     assert caught.value.actor_id == 2
 
 
@@ -81,8 +81,8 @@ def test_a_wrong_action_says_whose_it_is() -> None:
 def test_whatever_an_action_is_it_is_read_or_refused(contents: list[bytes]) -> None:
     refusal = None
     try:
-        actions = read_actions(contents, [READERS] * len(contents))
-    except WrongAction as caught:
+        actions = parse_actions(contents, [READERS] * len(contents))
+    except InvalidAction as caught:
         refusal = caught
     if refusal is None:
         assert len(actions) == len(contents)
@@ -94,11 +94,11 @@ def test_whatever_an_action_is_it_is_read_or_refused(contents: list[bytes]) -> N
 
 def test_what_cannot_be_read_is_not_quoted() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        parse(trials_pb2.Action, b"\xff" * 100_000, "this")
-    assert str(caught.value) == "this has 100000 bytes that cannot be read: expected a worldloom.trials.Action"
+        parse_content(trials_pb2.Action, b"\xff" * 100_000, "this")
+    assert str(caught.value) == "this has 100000 bytes that cannot be parsed: expected a worldloom.trials.Action"
 
 
 def test_names_that_go_on_and_on_are_quoted_in_short() -> None:
-    with pytest.raises(WrongAction) as caught:
-        read_actions([action(**{"x" * 10_000: 1.0})], [READERS])
+    with pytest.raises(InvalidAction) as caught:
+        parse_actions([action(**{"x" * 10_000: 1.0})], [READERS])
     assert len(str(caught.value)) < 300

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from scripts.support.reference_world import ReferenceWorld
-from tests.support.environment_server import TIMEOUT_S, Running, Served, serving
+from tests.support.environment_server import TIMEOUT_S, EngineThread, EnvironmentServer, serving
 from tests.support.trial_engine import Watcher, action, actor_class, config, same, starting, updating
 from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Message, VersionRequest
@@ -20,16 +20,16 @@ IDLE = action()
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    made = Running()
+def running() -> Iterator[EngineThread]:
+    made = EngineThread()
     yield made
     made.engine.stop()
 
 
-def scenario(test: Callable[[Served], Awaitable[None]]) -> Callable[[Running], None]:
+def scenario(test: Callable[[EnvironmentServer], Awaitable[None]]) -> Callable[[EngineThread], None]:
     """A test that is a coroutine with a server; it leaves no trial behind."""
 
-    def run(running: Running) -> None:
+    def run(running: EngineThread) -> None:
         async def whole() -> None:
             async with serving(running) as served:
                 await test(served)
@@ -53,7 +53,7 @@ async def refused(status: grpc.StatusCode, *words: str) -> AsyncIterator[None]:
 
 
 @scenario
-async def test_start_gives_the_first_observation_set(served: Served) -> None:
+async def test_start_gives_the_first_observation_set(served: EnvironmentServer) -> None:
     environment = config(actor_class("a", "map.rgb"), actor_class("b", "eye.rgb"), family="maze", seed=3)
     before_ns = time.time_ns()
     reply = await served.stub.Start(starting("t", [2, 1], environment))
@@ -73,7 +73,7 @@ async def test_start_gives_the_first_observation_set(served: Served) -> None:
 
 
 @scenario
-async def test_update_gives_observations_feedback_and_the_end(served: Served) -> None:
+async def test_update_gives_observations_feedback_and_the_end(served: EnvironmentServer) -> None:
     environment = config(actor_class("p", "position", "reward", deltas=True), family="maze", seed=3, max_steps=3)
     direct = ReferenceWorld(served.engine.renderer, "maze", 3, agents=2, max_steps=3)
     direct.step()
@@ -94,20 +94,20 @@ async def test_update_gives_observations_feedback_and_the_end(served: Served) ->
         assert [one.value for one in reply.feedbacks] == direct.pool.reward[direct.lanes[0]].tolist()
         assert reply.end_trial == (tick_id == 3)
         assert not reply.messages
-    async with refused(grpc.StatusCode.FAILED_PRECONDITION, "'t' is over: its sequence has ended"):
+    async with refused(grpc.StatusCode.FAILED_PRECONDITION, "'t' is over: its episode has ended"):
         await served.stub.Update(updating("t", IDLE, IDLE))
     await served.stub.End(api.EnvEndRequest(trial_id="t"))
 
 
 @scenario
-async def test_end_is_idempotent(served: Served) -> None:
+async def test_end_is_idempotent(served: EnvironmentServer) -> None:
     await served.stub.Start(starting("t"))
     for trial_id in ("t", "t", "never"):
         assert await served.stub.End(api.EnvEndRequest(trial_id=trial_id)) == api.EnvEndReply()
 
 
 @scenario
-async def test_messages_are_taken(served: Served) -> None:
+async def test_messages_are_taken(served: EnvironmentServer) -> None:
     before = served.engine.counters.messages
     await served.stub.Start(starting("t"))
     message = Message(sender_id=0, receiver_id=-1)
@@ -119,7 +119,7 @@ async def test_messages_are_taken(served: Served) -> None:
 
 
 @scenario
-async def test_version(served: Served) -> None:
+async def test_version(served: EnvironmentServer) -> None:
     reply = await served.stub.Version(VersionRequest())
     told = {one.name: one.version for one in reply.versions}
     assert told["cogment-api"] == "0.3.0"
@@ -128,10 +128,10 @@ async def test_version(served: Served) -> None:
 
 
 @scenario
-async def test_every_code(served: Served) -> None:
+async def test_every_code(served: EnvironmentServer) -> None:
     stub = served.stub
     await stub.Start(starting("t"))
-    async with refused(grpc.StatusCode.ALREADY_EXISTS, "'t' is under way"):
+    async with refused(grpc.StatusCode.ALREADY_EXISTS, "'t' exists already"):
         await stub.Start(starting("t"))
     async with refused(grpc.StatusCode.NOT_FOUND, "no trial 'u'"):
         await stub.Update(updating("u", IDLE))
@@ -143,7 +143,7 @@ async def test_every_code(served: Served) -> None:
         await stub.Start(starting("u", [1], config(actor_class("p"), family="mase")))
     async with refused(grpc.StatusCode.INVALID_ARGUMENT, "the action of actor 0"):
         await stub.Update(updating("t", b"\xff"))
-    async with refused(grpc.StatusCode.INVALID_ARGUMENT, "2 actions came: expected 1"):
+    async with refused(grpc.StatusCode.INVALID_ARGUMENT, "2 actions: expected 1"):
         await stub.Update(updating("t", IDLE, IDLE))
     async with refused(grpc.StatusCode.INVALID_ARGUMENT, "actor_id is 1"):
         await stub.OnMessage(api.EnvOnMessageRequest(trial_id="t", actor_id=1))
@@ -154,7 +154,7 @@ async def test_every_code(served: Served) -> None:
 
 
 @scenario
-async def test_texts_of_any_kind_arrive(served: Served) -> None:
+async def test_texts_of_any_kind_arrive(served: EnvironmentServer) -> None:
     """A status travels as metadata, which is ASCII and must not be long."""
     names = ["\N{GRINNING FACE}" * 256, "\x00\r\n" * 80, "ü" * 256]
     for name in names:
@@ -163,7 +163,7 @@ async def test_texts_of_any_kind_arrive(served: Served) -> None:
 
 
 @scenario
-async def test_requests_that_are_no_messages(served: Served) -> None:
+async def test_requests_that_are_no_messages(served: EnvironmentServer) -> None:
     for method in ("Start", "Update", "End", "OnMessage"):
         call = served.channel.unary_unary(f"/cogment.Environment/{method}")
         async with refused(grpc.StatusCode.UNKNOWN, "DecodeError"):
@@ -171,7 +171,7 @@ async def test_requests_that_are_no_messages(served: Served) -> None:
 
 
 @scenario
-async def test_one_update_at_a_time(served: Served) -> None:
+async def test_one_update_at_a_time(served: EnvironmentServer) -> None:
     await served.stub.Start(starting("t"))
     with served.running.held():
         first = served.stub.Update(updating("t", IDLE))
@@ -185,7 +185,7 @@ async def test_one_update_at_a_time(served: Served) -> None:
 
 
 @scenario
-async def test_a_cancelled_start_leaves_nothing(served: Served) -> None:
+async def test_a_cancelled_start_leaves_nothing(served: EnvironmentServer) -> None:
     with served.running.held():
         call = served.stub.Start(starting("t"))
         await served.until(lambda: "t" in served.environment._advancing)
@@ -198,7 +198,7 @@ async def test_a_cancelled_start_leaves_nothing(served: Served) -> None:
 
 
 @scenario
-async def test_a_call_whose_deadline_passes_leaves_nothing_waiting(served: Served) -> None:
+async def test_a_call_whose_deadline_passes_leaves_nothing_waiting(served: EnvironmentServer) -> None:
     await served.stub.Start(starting("t"))
     with served.running.held():
         async with refused(grpc.StatusCode.DEADLINE_EXCEEDED):
@@ -210,7 +210,7 @@ async def test_a_call_whose_deadline_passes_leaves_nothing_waiting(served: Serve
 
 
 @scenario
-async def test_a_hundred_trials_are_drawn_in_shared_batches(served: Served) -> None:
+async def test_a_hundred_trials_are_drawn_in_shared_batches(served: EnvironmentServer) -> None:
     environment = config(actor_class("p", "eye.rgb", width=32, height=32), family="maze", seed=1)
     names = [f"t{number}" for number in range(100)]
     await asyncio.gather(*(served.stub.Start(starting(name, [2], environment)) for name in names))
