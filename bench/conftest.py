@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from worldloom.bench.measuring import ROWS, Report
-from worldloom.profiler.findings import processor
+from worldloom.profiler.results import processor
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
 

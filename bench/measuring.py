@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from worldloom.profiler.findings import processor
+from worldloom.profiler.results import processor
 from worldloom.render.devices import list_devices, probe
 
 

@@ -22,7 +22,7 @@ from worldloom.bench.measuring import (
     table,
     write_page,
 )
-from worldloom.profiler.findings import processor
+from worldloom.profiler.results import processor
 
 ROOT = Path(__file__).parents[2]
 WORDS = st.text(st.characters(blacklist_characters="\r\n<", blacklist_categories=["Cs"]), max_size=20)
