@@ -16,7 +16,7 @@ import pytest
 from worldloom.bench.bench_tiers import Player
 from worldloom.bench.load import worldloom_process
 from worldloom.bench.measuring import Report
-from worldloom.bench.peers.worker import Worker
+from worldloom.bench.peers.process import PeerProcess
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.dm_control.family import Dmc
@@ -36,7 +36,7 @@ class Theirs:
         self.rates: list[float] = []
         words = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(_THEIR_ENVS // processes)]
         cores = [["--core", str(core)] if processes > 1 else [] for core in range(processes)]
-        self._workers = [Worker("mujoco_suite", [*words, *core], Path(sys.executable)) for core in cores]
+        self._workers = [PeerProcess("mujoco_suite", [*words, *core], Path(sys.executable)) for core in cores]
         for worker in self._workers:
             worker.wait_until_ready()
 
@@ -56,11 +56,11 @@ class Theirs:
 def sides(domain: str, task: str) -> Iterator[dict[str, Player | Theirs]]:
     """Ours and theirs, ready."""
     settings = {"domain": domain, "task": task}
-    with worldloom_process() as address:
+    with worldloom_process() as server:
         ours = {
             "few": Player(("local", "auto"), "dmc", FEW, settings),
             "local": Player(("local", "auto"), "dmc", LANES, settings),
-            "shm": Player((address, "shm"), "dmc", LANES, settings),
+            "shm": Player((server.address, "shm"), "dmc", LANES, settings),
         }
         theirs = {"default": Theirs(domain, task, "default", 1), "plain": Theirs(domain, task, "plain", 2)}
         yield {**ours, **theirs}

@@ -31,11 +31,11 @@ def both(
 ) -> Iterator[tuple[Streams, Streams]]:
     """The same streams to our server and to an echo with replies as large as ours."""
     loop = asyncio.new_event_loop()
-    with worldloom_process() as address:
-        ours = connect(loop, address, connections)
+    with worldloom_process() as server:
+        ours = connect(loop, server.address, connections)
         open_worlds(ours, streams, family, observations, lanes)
-        with echo_process(ours.reply_bytes) as echo_address:
-            echo = connect(loop, echo_address, connections)
+        with echo_process(ours.reply_bytes) as echo_server:
+            echo = connect(loop, echo_server.address, connections)
             open_echo(echo, streams, ours.requests[0])
             echo.run(0.3)
             ours.run(0.3)
@@ -103,8 +103,8 @@ def bench_against_an_echo(
 @pytest.mark.parametrize("family", ["cartpole", "catch", "maze"])
 def bench_templates_against_objects(report: Report, family: str) -> None:
     loop = asyncio.new_event_loop()
-    with worldloom_process() as address, objects_process() as objects_address:
-        ours, objects = connect(loop, address, 2), connect(loop, objects_address, 2)
+    with worldloom_process() as server, objects_process() as objects_server:
+        ours, objects = connect(loop, server.address, 2), connect(loop, objects_server.address, 2)
         for one in (ours, objects):
             open_worlds(one, 2, family, ["eye.rgb"], lanes=256)
         our_rates, objects_rates, _, _ = in_turn(ours, objects)

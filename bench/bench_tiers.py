@@ -41,12 +41,12 @@ def addresses() -> Iterator[dict[str, tuple[str, str]]]:
     """By tier: where the server is, and how pictures come."""
     with tempfile.TemporaryDirectory() as folder:
         socket = f"unix:{Path(folder) / 'worldloom'}"
-        with worldloom_process("--listen", socket) as address:
+        with worldloom_process("--listen", socket) as server:
             yield {
                 "local": ("local", "auto"),
-                "shm": (address, "shm"),
+                "shm": (server.address, "shm"),
                 "unix": (socket, "grpc"),
-                "tcp": (address, "grpc"),
+                "tcp": (server.address, "grpc"),
             }
 
 

