@@ -77,8 +77,8 @@ VARIANTS = (
     Variant("naive, cpu", "the same, drawn by our rasteriser", "naive cpu", "streams"),
     Variant("+ batches", "one engine simulates and draws what all streams ask for together", "objects", "streams"),
     Variant(
-        "+ painting in place",
-        "replies are templates that pixels are painted into, in place of protobuf objects",
+        "+ writing in place",
+        "replies are templates that pixels are written into, in place of protobuf objects",
         "ours",
         "streams",
     ),

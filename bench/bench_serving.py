@@ -1,4 +1,4 @@
-"""What serving costs beyond gRPC itself: the same clients against our server and against one that only echoes.
+"""Cost of serving beyond gRPC itself: the same clients with our server and with one that only echoes.
 
 Client and server are in different processes. Both servers are there all the time; rounds alternate between them.
 """
@@ -29,7 +29,7 @@ ROUND_S = 0.6
 def both(
     streams: int, connections: int, family: str, observations: list[str], lanes: int | None = None
 ) -> Iterator[tuple[Streams, Streams]]:
-    """The same streams to our server and to an echo with replies as large as ours."""
+    """Open the same streams to our server and to an echo server with replies of the same size."""
     loop = asyncio.new_event_loop()
     with worldloom_process() as server:
         ours = connect(loop, server.address, connections)
@@ -46,7 +46,7 @@ def both(
 
 
 def in_turn(ours: Streams, echo: Streams) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Rates of each round, and all times, ours and the echo's."""
+    """Return the rates of each round and all times, of ours and of the echo server."""
     our_rates, echo_rates = [], []
     our_times: list[float] = []
     echo_times: list[float] = []
@@ -69,7 +69,7 @@ def bench_latency_of_one_stream(report: Report) -> None:
         ("99th percentile", quantiles(our_times, n=100)[98], quantiles(echo_times, n=100)[98]),
     ):
         report.row(
-            f"one stream, steps without pictures against an echo: {name}",
+            f"one stream, steps without frames against an echo: {name}",
             f"{our_s / echo_s:.2f} × ({1e6 * our_s:.0f} µs)",
             "≤ 2 ×",
             our_s <= 2 * echo_s,
@@ -80,7 +80,7 @@ def bench_latency_of_one_stream(report: Report) -> None:
 @pytest.mark.parametrize(
     ("streams", "connections", "lanes", "what", "least"),
     [
-        (64, 4, None, "64 streams of one 64² rgb picture each", 0.6),
+        (64, 4, None, "64 streams of one 64² rgb frame each", 0.6),
         (2, 2, 256, "two streams of 256 lanes each over TCP, 64² rgb", 0.5),
     ],
     ids=["many", "vector"],
