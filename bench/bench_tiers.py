@@ -1,4 +1,4 @@
-"""Cost of the transports to a learner: an engine in its process, or a server in another by shared memory, a unix socket or TCP.
+"""Cost of the transports to a learner: an engine in its process, or a server in another by shared memory, unix or TCP.
 
 All envs of a comparison are there at once and take their steps in turn, round by round.
 """

@@ -2,7 +2,7 @@
 
     python -m worldloom.bench.echo_server REPLY_BYTES
 
-The time that our server takes beyond it is our own. The reply is built once; the address is printed as `worldloom serve`
+Time that our server takes beyond it is our own. The reply is built once; the address is printed as `worldloom serve`
 does.
 """
 
