@@ -1,5 +1,5 @@
-"""The room for benchmarks: files named `bench_*.py`, run by `make bench`.
+"""Benchmarks: files named `bench_*.py`, run by `make bench`, and two comparisons with commands of their own.
 
-And for two comparisons with others, each a command of its own: `make ablation` with a naive server (`ablation.py`), and
-`make bench-peers` with other ways to get pixels (`peers`). It may use every room, and no room may use it.
+`make ablation` compares with a naive server (`ablation.py`), `make bench-peers` with other environments that render
+(`peers`). It may use every package, and no package may use it.
 """

@@ -1,9 +1,9 @@
-"""What each thing brings, measured by itself: from a naive server to ours, one thing at a time.
+"""Ablation: the throughput of variants from a naive server to worldloom, which differ by one technique each.
 
     python -m worldloom.bench.ablation [--family maze catch cartpole] [--page docs/ablation.md]
 
-Every server is a process of its own and there all the time; the rounds go from one to the next. Single streams have the
-same clients, connections and requests whatever serves them.
+Every server runs in a process of its own during all rounds, and each round measures one after the other. Single streams
+have the same clients, connections and requests for every server.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -22,27 +22,28 @@ import numpy as np
 
 from worldloom.bench.load import connect, naive_process, objects_process, open_worlds, worldloom_process
 from worldloom.bench.measuring import (
-    Play,
+    RateFunction,
     add_options,
     at_least_one,
-    circumstances,
+    describe_conditions,
     graphics,
+    limit_cores,
+    measure_in_turn,
     medians,
-    play_in_turn,
     ratio,
     table,
-    take_cores,
     write_page,
 )
 from worldloom.client import VectorEnv
+from worldloom.server.launch import ServerProcess
 
 FAMILIES = ("maze", "catch", "cartpole")
 CONNECTIONS = 4
-"""Of all single streams to one server."""
+"""Connections that the single streams to one server share."""
 ACTION = 1
-"""What every agent does all the time: in every family that is a move."""
+"""Constant action of every agent: in every family it moves something."""
 _PACKAGES = ("worldloom", "numba", "grpcio", "protobuf", "moderngl")
-_SERVERS: dict[str, Callable[[], AbstractContextManager[str]]] = {
+_SERVERS: dict[str, Callable[[], ServerProcess]] = {
     "naive gl": lambda: naive_process("gl"),
     "naive cpu": lambda: naive_process("cpu"),
     "objects": lambda: objects_process("--renderer", "cpu"),
@@ -52,116 +53,118 @@ _SERVERS: dict[str, Callable[[], AbstractContextManager[str]]] = {
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One way to get frames."""
+class Variant:
+    """A server and transport to get frames with."""
 
     name: str
     includes: str
     server: str
-    """A name in _SERVERS; `local` for none."""
+    """Name in _SERVERS, or `local` for none."""
     transport: Literal["streams", "lanes", "grpc", "shm", "auto"]
-    """`streams`: single streams; `lanes`: a vector world with the client of those; else how pictures come to a
-    VectorEnv, which wants a server of ours."""
-    beside: str | None = None
-    """What it is compared with; in the ladder that is the rung before."""
+    """`streams`: single streams; `lanes`: a vector world with the client of single streams; else the transport of a
+    VectorEnv, which needs a worldloom server."""
+    compared_with: str | None = None
+    """Variant it is compared with; None in VARIANTS, where it is the one before."""
 
 
-LADDER = (
-    Rung(
+VARIANTS = (
+    Variant(
         "naive, gl",
         "a thread a stream, each view drawn with OpenGL and read back by itself, protobuf objects",
         "naive gl",
         "streams",
     ),
-    Rung("naive, cpu", "the same, drawn by our rasteriser", "naive cpu", "streams"),
-    Rung("+ batches", "one engine simulates and draws what all streams ask for together", "objects", "streams"),
-    Rung(
-        "+ painting in place",
-        "replies are templates that pixels are painted into, in place of protobuf objects",
+    Variant("naive, cpu", "the same, drawn by our rasteriser", "naive cpu", "streams"),
+    Variant("+ batches", "one engine simulates and draws what all streams ask for together", "objects", "streams"),
+    Variant(
+        "+ writing in place",
+        "replies are templates that pixels are written into, in place of protobuf objects",
         "ours",
         "streams",
     ),
-    Rung("+ a vector world", "one stream with many lanes in place of many streams, over TCP", "ours", "grpc"),
-    Rung("+ shared memory", "frames do not pass through gRPC", "ours", "shm"),
-    Rung("in process", "no server: the engine runs in the client's process", "local", "auto"),
+    Variant("+ a vector world", "one stream with many lanes in place of many streams, over TCP", "ours", "grpc"),
+    Variant("+ shared memory", "frames do not pass through gRPC", "ours", "shm"),
+    Variant("in process", "no server: the engine runs in the client's process", "local", "auto"),
 )
-"""Each has what the one before it has, and one thing more or other."""
-ASIDE = (
-    Rung(
+"""Variants in order: each changes one thing of the one before it."""
+SIDE_VARIANTS = (
+    Variant(
         "batches, where OpenGL draws",
         "our server with --renderer gl, single streams",
         "ours gl",
         "streams",
-        LADDER[0].name,
+        VARIANTS[0].name,
     ),
-    Rung("a vector world, naive, gl", "lanes one after the other", "naive gl", "lanes", LADDER[0].name),
-    Rung("a vector world, naive, cpu", "lanes one after the other", "naive cpu", "lanes", LADDER[1].name),
-    Rung("a vector world, protobuf objects", "our engine, replies built as objects", "objects", "grpc", LADDER[4].name),
+    Variant("a vector world, naive, gl", "lanes one after the other", "naive gl", "lanes", VARIANTS[0].name),
+    Variant("a vector world, naive, cpu", "lanes one after the other", "naive cpu", "lanes", VARIANTS[1].name),
+    Variant(
+        "a vector world, protobuf objects", "our engine, replies built as objects", "objects", "grpc", VARIANTS[4].name
+    ),
 )
-"""The same things in another order."""
+"""Variants that apply the same techniques in another order."""
 
 
 @dataclass(frozen=True)
-class Load:
-    """How much of it."""
+class Workload:
+    """Family and amount of worlds."""
 
     family: str
     streams: int
     lanes: int
 
 
-class Stage:
-    """Servers, started when they are first asked for, and clients of theirs. All end with it."""
+class VariantClients:
+    """Clients of the variants and their servers, started when first needed. All end with its `with` block."""
 
-    def __init__(self, load: Load, loop: asyncio.AbstractEventLoop) -> None:
-        self.load = load
+    def __init__(self, workload: Workload, loop: asyncio.AbstractEventLoop) -> None:
+        self.workload = workload
         self._loop = loop
-        self._ends = ExitStack()
+        self._cleanup = ExitStack()
         self._addresses: dict[str, str] = {}
 
-    def __enter__(self) -> "Stage":
+    def __enter__(self) -> "VariantClients":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ends.close()
+        self._cleanup.close()
 
-    def play(self, rung: Rung) -> Play:
-        """Clients that have everything ready."""
-        if rung.transport == "streams":
-            return self._streams(rung.server, self.load.streams, CONNECTIONS)
-        if rung.transport == "lanes":
-            return self._streams(rung.server, 1, 1, self.load.lanes)
-        return self._vector(rung)
+    def connect(self, variant: Variant) -> RateFunction:
+        """Connect the clients of a variant; return the function that measures it."""
+        if variant.transport == "streams":
+            return self._streams(variant.server, self.workload.streams, CONNECTIONS)
+        if variant.transport == "lanes":
+            return self._streams(variant.server, 1, 1, self.workload.lanes)
+        return self._vector(variant)
 
     def _address(self, server: str) -> str:
         if server not in self._addresses:
-            self._addresses[server] = self._ends.enter_context(_SERVERS[server]())
+            self._addresses[server] = self._cleanup.enter_context(_SERVERS[server]()).address
         return self._addresses[server]
 
-    def _streams(self, server: str, count: int, connections: int, lanes: int | None = None) -> Play:
+    def _streams(self, server: str, count: int, connections: int, lanes: int | None = None) -> RateFunction:
         streams = connect(self._loop, self._address(server), connections)
-        open_worlds(streams, count, self.load.family, ["eye.rgb"], lanes, ACTION)
-        self._ends.callback(streams.close)
+        open_worlds(streams, count, self.workload.family, ["eye.rgb"], lanes, ACTION)
+        self._cleanup.callback(streams.close)
         return lambda seconds: (lanes or 1) * streams.run(seconds)[0]
 
-    def _vector(self, rung: Rung) -> Play:
-        address = "local" if rung.server == "local" else self._address(rung.server)
-        how: dict[str, Any] = {"transport": rung.transport, "seed": 0}
+    def _vector(self, variant: Variant) -> RateFunction:
+        address = "local" if variant.server == "local" else self._address(variant.server)
+        how: dict[str, Any] = {"transport": variant.transport, "seed": 0}
         if address == "local":
             how["renderer"] = "cpu"
-        env = VectorEnv(address, self.load.family, self.load.lanes, **how)
-        self._ends.callback(env.close)
+        env = VectorEnv(address, self.workload.family, self.workload.lanes, **how)
+        self._cleanup.callback(env.close)
         env.reset()
         actions = {name: np.full(space.shape, ACTION, space.dtype) for name, space in _spaces(env).items()}
 
-        def play(seconds: float) -> float:
+        def measure_rate(seconds: float) -> float:
             began, steps = perf_counter(), 0
             while perf_counter() < began + seconds or not steps:
                 env.step(actions)
                 steps += 1
-            return steps * self.load.lanes / (perf_counter() - began)
+            return steps * self.workload.lanes / (perf_counter() - began)
 
-        return play
+        return measure_rate
 
 
 def _spaces(env: VectorEnv) -> Mapping[str, Any]:
@@ -169,43 +172,43 @@ def _spaces(env: VectorEnv) -> Mapping[str, Any]:
     return spaces
 
 
-def measure(load: Load, loop: asyncio.AbstractEventLoop, rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Frames a second of each rung in each round. gRPC wants one loop for as long as the process lives."""
-    with Stage(load, loop) as stage:
-        plays = {rung.name: stage.play(rung) for rung in (*LADDER, *ASIDE)}
-        return play_in_turn(plays, rounds, seconds)
+def measure(workload: Workload, loop: asyncio.AbstractEventLoop, rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Return frames a second of each variant in each round. gRPC needs one event loop for the whole process."""
+    with VariantClients(workload, loop) as clients:
+        runs = {variant.name: clients.connect(variant) for variant in (*VARIANTS, *SIDE_VARIANTS)}
+        return measure_in_turn(runs, rounds, seconds)
 
 
-def report(load: Load, rates: Mapping[str, list[float]]) -> list[str]:
-    """The tables of one family."""
+def report(workload: Workload, rates: Mapping[str, list[float]]) -> list[str]:
+    """Return the tables of one family as lines of Markdown."""
     middle = medians(rates)
-    first = middle[LADDER[0].name]
-    before = [None, *(middle[rung.name] for rung in LADDER)]
+    first = middle[VARIANTS[0].name]
+    before = [None, *(middle[variant.name] for variant in VARIANTS)]
     ladder = [
         [
-            rung.name,
-            rung.includes,
-            _rate(middle[rung.name]),
-            ratio(middle[rung.name], last),
-            ratio(middle[rung.name], first),
+            variant.name,
+            variant.includes,
+            _rate(middle[variant.name]),
+            ratio(middle[variant.name], last),
+            ratio(middle[variant.name], first),
         ]
-        for rung, last in zip(LADDER, before, strict=False)
+        for variant, last in zip(VARIANTS, before, strict=False)
     ]
     aside = [
         [
-            rung.name,
-            rung.includes,
-            _rate(middle[rung.name]),
-            f"{ratio(middle[rung.name], middle[rung.beside])} {rung.beside}",
+            variant.name,
+            variant.includes,
+            _rate(middle[variant.name]),
+            f"{ratio(middle[variant.name], middle[variant.compared_with])} {variant.compared_with}",
         ]
-        for rung in ASIDE
-        if rung.beside is not None
+        for variant in SIDE_VARIANTS
+        if variant.compared_with is not None
     ]
     return [
-        f"### {load.family}",
+        f"### {workload.family}",
         "",
-        f"64 × 64 rgb; {load.streams} single streams over {CONNECTIONS} connections, or a vector world of {load.lanes} "
-        "lanes over one.",
+        f"64 × 64 rgb; {workload.streams} single streams over {CONNECTIONS} connections, or a vector world of "
+        f"{workload.lanes} lanes over one.",
         "",
         *table(["", "what it includes", "frames/s", "to the row before", "to naive, gl"], ladder),
         "",
@@ -220,38 +223,38 @@ def _rate(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def options() -> argparse.ArgumentParser:
-    """What the command takes."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
         prog="python -m worldloom.bench.ablation", description="What each thing brings, from a naive server to ours."
     )
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=["maze"], help="families (maze)")
-    parser.add_argument("--streams", type=at_least_one, default=64, help="single streams (%(default)s)")
-    parser.add_argument("--lanes", type=at_least_one, default=256, help="lanes of the vector world (%(default)s)")
-    parser.add_argument("--page", type=Path, help="put the tables into this page, between its marks")
-    parser.add_argument("--json", type=Path, help="write all rounds to this file")
-    add_options(parser, seconds=0.7)
-    return parser
+    made.add_argument("--family", nargs="+", choices=FAMILIES, default=["maze"], help="families (maze)")
+    made.add_argument("--streams", type=at_least_one, default=64, help="single streams (%(default)s)")
+    made.add_argument("--lanes", type=at_least_one, default=256, help="lanes of the vector world (%(default)s)")
+    made.add_argument("--page", type=Path, help="put the tables into this page, between its marks")
+    made.add_argument("--json", type=Path, help="write all rounds to this file")
+    add_options(made, seconds=0.7)
+    return made
 
 
-def main(words: list[str]) -> int:
-    """Measure, and tell."""
-    chosen = options().parse_args(words)
+def main(arguments: list[str]) -> int:
+    """Measure, print the tables, and write the files."""
+    chosen = parser().parse_args(arguments)
     try:
-        take_cores(chosen.cores)
+        limit_cores(chosen.cores)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    command = shlex.join(["python", "-m", "worldloom.bench.ablation", *words])
-    conditions = f"{circumstances(_PACKAGES)}. OpenGL draws on {graphics()}."
+    command = shlex.join(["python", "-m", "worldloom.bench.ablation", *arguments])
+    conditions = f"{describe_conditions(_PACKAGES)}. OpenGL draws on {graphics()}."
     taken = f"Medians of {chosen.rounds} rounds of {chosen.seconds:g} s, in turn: `{command}`"
     lines = ["", conditions, taken, ""]
     loop = asyncio.new_event_loop()
     every: dict[str, dict[str, list[float]]] = {}
     for family in chosen.family:
-        load = Load(family, chosen.streams, chosen.lanes)
-        every[family] = measure(load, loop, chosen.rounds, chosen.seconds)
-        lines += report(load, every[family])
+        workload = Workload(family, chosen.streams, chosen.lanes)
+        every[family] = measure(workload, loop, chosen.rounds, chosen.seconds)
+        lines += report(workload, every[family])
     loop.close()
     print("\n".join(lines))
     if chosen.json is not None:

@@ -1,4 +1,4 @@
-"""What stepping the small families costs, and what it adds to a picture to dress a lane for it."""
+"""Cost of stepping the small families, and of writing the instances of a lane before it is drawn."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ LANES = 4096
 STEPS = 64
 
 
-class Crowd:
-    """A pool with all its lanes under way, and random actions for some steps."""
+class RunningLanes:
+    """A pool whose lanes are all in an episode, and random actions for some steps."""
 
     def __init__(self, family: type[Family], lanes: int = LANES) -> None:
         assets = AssetLibrary()
@@ -39,17 +39,17 @@ class Crowd:
         ]
 
     def step(self) -> None:
-        """Every lane, once for each of the actions; episodes end and begin among them."""
+        """Step every lane once with each of the actions; episodes end and begin meanwhile."""
         for actions in self.actions:
             self.pool.step(self.lanes, actions)
 
 
 @pytest.mark.parametrize(("family", "target"), [(Cartpole, 2e6), (Catch, 0.0)])
 def bench_lane_steps_per_second(report: Report, family: type[Family], target: float) -> None:
-    crowd = Crowd(family)
-    rate = LANES * STEPS / report.seconds(crowd.step, rounds=15)
+    running = RunningLanes(family)
+    rate = LANES * STEPS / report.seconds(running.step, rounds=15)
     report.row(
-        f"{family.name}, steps of {LANES} lanes without pictures",
+        f"{family.name}, steps of {LANES} lanes without frames",
         f"{rate / 1e6:.1f} million lane-steps/s",
         f"≥ {target / 1e6:g} million" if target else "",
         rate >= target,
@@ -57,28 +57,28 @@ def bench_lane_steps_per_second(report: Report, family: type[Family], target: fl
 
 
 @pytest.mark.parametrize("family", [Cartpole, Catch])
-def bench_dressing_against_drawing(report: Report, cpu: CPURenderer, family: type[Family]) -> None:
-    crowd = Crowd(family, 1024)
-    crowd.step()
-    views = crowd.pool.views(crowd.lanes, "eye")
+def bench_writing_instances_against_drawing(report: Report, cpu: CPURenderer, family: type[Family]) -> None:
+    running = RunningLanes(family, 1024)
+    running.step()
+    views = running.pool.views(running.lanes, "eye")
     offsets, size_bytes = lay_out(views)
     arena = allocate_arena(size_bytes)
     ratio = report.ratio(
-        lambda: cpu.draw(crowd.pool.scene, views, arena, offsets), lambda: crowd.pool.views(crowd.lanes, "eye")
+        lambda: cpu.draw(running.pool.scene, views, arena, offsets), lambda: running.pool.views(running.lanes, "eye")
     )
-    report.row(f"{family.name}, drawing 1024 views of 64² against dressing their lanes", f"{ratio:.0f} ×")
+    report.row(f"{family.name}, drawing 1024 views of 64² against writing their instances", f"{ratio:.0f} ×")
 
 
 @pytest.mark.parametrize("family", [Cartpole, Catch])
-def bench_pictures_per_second(report: Report, cpu: CPURenderer, family: type[Family]) -> None:
-    crowd = Crowd(family, 1024)
-    crowd.step()
-    offsets, size_bytes = lay_out(crowd.pool.views(crowd.lanes, "eye"))
+def bench_frames_per_second(report: Report, cpu: CPURenderer, family: type[Family]) -> None:
+    running = RunningLanes(family, 1024)
+    running.step()
+    offsets, size_bytes = lay_out(running.pool.views(running.lanes, "eye"))
     arena = allocate_arena(size_bytes)
 
     def step_and_draw() -> None:
-        crowd.pool.step(crowd.lanes, crowd.actions[0])
-        cpu.draw(crowd.pool.scene, crowd.pool.views(crowd.lanes, "eye"), arena, offsets)
+        running.pool.step(running.lanes, running.actions[0])
+        cpu.draw(running.pool.scene, running.pool.views(running.lanes, "eye"), arena, offsets)
 
     rate = 1024 / report.seconds(step_and_draw, rounds=5)
     report.row(f"{family.name}, 1024 lanes stepped and drawn at 64², rgb", f"{rate:,.0f} lane-steps/s")

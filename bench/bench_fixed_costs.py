@@ -1,4 +1,4 @@
-"""What a batch of one costs: a lone client waits for all that is not the simulation or the painting itself."""
+"""Fixed costs of a batch of one: all that a single client waits for beside simulating and drawing."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ TIMES = 200
 FAMILIES = [Catch, Cartpole, Maze]
 
 
-class Crowd:
-    """Lanes of a family under way, which do nothing."""
+class RunningLanes:
+    """Lanes of a family in an episode, with constant actions."""
 
     def __init__(self, family: type[Family], lanes: int = 1, **settings: object) -> None:
         assets = AssetLibrary()
@@ -43,21 +43,21 @@ class Crowd:
         self.arena = allocate_arena(size_bytes)
 
     def step(self) -> None:
-        """One step of all."""
+        """Step all lanes by the pool."""
         self.pool.step(self.lanes, self.actions)
 
     def step_family(self) -> None:
-        """The same without anything around it."""
+        """Step all lanes by the family alone."""
         self.pool.family.step(self.pool.state, self.lanes, self.actions)
 
     def show(self, cpu: CPURenderer) -> None:
-        """A picture of each, from the state to the arena."""
+        """Draw a frame of each lane, from the state to the arena."""
         views = self.pool.views(self.lanes, "eye")
         offsets, _ = lay_out(views)
         cpu.draw(self.pool.scene, views, self.arena, offsets)
 
-    def painter(self) -> Any:
-        """The same with all but painting done already."""
+    def make_drawer(self) -> Any:
+        """Return a function that only draws: everything before is done already."""
         scene, scratch = self.pool.scene, allocate_scratch(1024, 4096, 4096)
         tables = (scene.assets.table, scene.instances, scene.lanes, self.views, self.offsets)
         backdrops = allocate_backdrops(4096)
@@ -65,7 +65,7 @@ class Crowd:
 
 
 def repeat(call: Any) -> Any:
-    """The call, many times."""
+    """Return a function that makes the call many times."""
 
     def calls() -> None:
         for _ in range(TIMES):
@@ -76,15 +76,15 @@ def repeat(call: Any) -> Any:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def bench_a_step_of_one_lane(report: Report, family: type[Family]) -> None:
-    crowd = Crowd(family, max_steps=1_000_000)
-    taken_us = 1e6 * report.seconds(repeat(crowd.step), rounds=25) / TIMES
-    report.row(f"{family.name}, a step of one lane without pictures", f"{taken_us:.0f} µs")
+    running = RunningLanes(family, max_steps=1_000_000)
+    taken_us = 1e6 * report.seconds(repeat(running.step), rounds=25) / TIMES
+    report.row(f"{family.name}, a step of one lane without frames", f"{taken_us:.0f} µs")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def bench_a_step_of_one_lane_against_the_simulation(report: Report, family: type[Family]) -> None:
-    crowd = Crowd(family, max_steps=1_000_000)
-    ratio = report.ratio(repeat(crowd.step), repeat(crowd.step_family), rounds=25)
+    running = RunningLanes(family, max_steps=1_000_000)
+    ratio = report.ratio(repeat(running.step), repeat(running.step_family), rounds=25)
     report.row(
         f"{family.name}, a step of one lane by the pool, against the family's part of it",
         f"{ratio:.1f} ×",
@@ -94,13 +94,13 @@ def bench_a_step_of_one_lane_against_the_simulation(report: Report, family: type
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def bench_a_picture_of_one_lane_against_painting_it(report: Report, family: type[Family]) -> None:
-    crowd = Crowd(family)
+def bench_a_frame_of_one_lane_against_drawing_it(report: Report, family: type[Family]) -> None:
+    running = RunningLanes(family)
     with CPURenderer(threads=1) as cpu:
-        paint = crowd.painter()
-        ratio = report.ratio(repeat(lambda: crowd.show(cpu)), repeat(paint), rounds=25)
+        draw = running.make_drawer()
+        ratio = report.ratio(repeat(lambda: running.show(cpu)), repeat(draw), rounds=25)
     report.row(
-        f"{family.name}, one 64² picture from the state to the arena, against painting it",
+        f"{family.name}, one 64² frame from the state to the arena, against drawing it",
         f"{ratio:.2f} ×",
         "≤ 2 ×",
         ratio <= 2,
@@ -109,22 +109,24 @@ def bench_a_picture_of_one_lane_against_painting_it(report: Report, family: type
 
 @pytest.mark.parametrize("family", FAMILIES)
 def bench_the_course_of_episodes_against_the_simulation(report: Report, family: type[Family]) -> None:
-    crowd = Crowd(family, 4096, max_steps=1_000_000)
-    ratio = report.ratio(crowd.step, crowd.step_family, rounds=41)
+    running = RunningLanes(family, 4096, max_steps=1_000_000)
+    ratio = report.ratio(running.step, running.step_family, rounds=41)
     report.row(f"{family.name}, a step of 4096 lanes by the pool, against the family's part of it", f"{ratio:.2f} ×")
 
 
-def bench_a_picture_of_one_among_many(report: Report) -> None:
-    alone, among = Crowd(Maze), Crowd(Maze, 65_536)
+def bench_a_frame_of_one_lane_among_many(report: Report) -> None:
+    alone, among = RunningLanes(Maze), RunningLanes(Maze, 65_536)
     among.lanes = among.lanes[:1]
     with CPURenderer(threads=1) as cpu:
         ratio = report.ratio(repeat(lambda: among.show(cpu)), repeat(lambda: alone.show(cpu)), rounds=25)
     report.row(
-        "maze, a picture of one lane with 65,536 there against one there", f"{ratio:.2f} ×", "≤ 1.5 ×", ratio < 1.5
+        "maze, a frame of one lane with 65,536 there against one there", f"{ratio:.2f} ×", "≤ 1.5 ×", ratio < 1.5
     )
 
 
 def bench_checking_a_draw(report: Report) -> None:
-    crowd = Crowd(Maze, 4096)
-    taken_us = 1e6 * report.seconds(lambda: check_draw(crowd.pool.scene, crowd.views, crowd.arena, crowd.offsets), 25)
+    running = RunningLanes(Maze, 4096)
+    taken_us = 1e6 * report.seconds(
+        lambda: check_draw(running.pool.scene, running.views, running.arena, running.offsets), 25
+    )
     report.row("maze, checking a draw of 4096 views", f"{taken_us:,.0f} µs")

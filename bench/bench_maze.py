@@ -1,4 +1,4 @@
-"""What mazes cost: steps, new episodes, and bringing the scene up to date."""
+"""Cost of mazes: steps, new episodes, and writing their instances."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ LANES = 4096
 STEPS = 20
 
 
-class Crowd:
-    """A pool of mazes with its first episodes begun, and random actions for some steps."""
+class RunningLanes:
+    """A pool of mazes in their first episodes, and random actions for some steps."""
 
     def __init__(self, lanes: int = LANES, **settings: object) -> None:
         assets = AssetLibrary()
@@ -38,29 +38,29 @@ class Crowd:
         self.step()
 
     def step(self) -> None:
-        """Some steps of all lanes; episodes end and begin as they do."""
+        """Take some steps with all lanes; episodes end and begin meanwhile."""
         for actions in self.actions:
             self.pool.step(self.lanes, actions)
 
     def begin(self) -> None:
-        """Another maze in every lane."""
+        """Begin an episode with a new maze in every lane."""
         self.episodes += 1
         self.pool.family.reset(self.pool.state, self.lanes, mix(self.pool.state.lane_seed[self.lanes], self.episodes))
 
     def write_instances(self) -> None:
-        """Bring the scene up to date."""
+        """Write the instances of all lanes."""
         self.pool.family.write_instances(self.pool.state, self.lanes, self.pool.scene, self.pool.scene_lane[self.lanes])
 
 
 @pytest.mark.parametrize("settings", [{}, {"agents": 8, "goals": 8}, {"size": 31}, {"speed": 10.0}])
 def bench_steps(report: Report, settings: dict[str, Any]) -> None:
     # A short time limit, so that episodes end and begin while they are measured.
-    crowd = Crowd(max_steps=100, **settings)
-    rate = LANES * STEPS / report.seconds(crowd.step)
+    running = RunningLanes(max_steps=100, **settings)
+    rate = LANES * STEPS / report.seconds(running.step)
     said = "".join(f", {name} {value}" for name, value in settings.items())
     target = "" if settings else "≥ 500,000 lane-steps/s"
     report.row(
-        f"maze, {LANES} lanes without pictures{said}",
+        f"maze, {LANES} lanes without frames{said}",
         f"{rate:,.0f} lane-steps/s",
         target,
         rate >= 500_000 or bool(settings),
@@ -69,29 +69,29 @@ def bench_steps(report: Report, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("size", "target"), [(9, "< 50 µs"), (31, "")])
 def bench_new_episodes(report: Report, size: int, target: str) -> None:
-    crowd = Crowd(1024, size=size)
-    each_us = 1e6 * report.seconds(crowd.begin) / 1024
+    running = RunningLanes(1024, size=size)
+    each_us = 1e6 * report.seconds(running.begin) / 1024
     report.row(f"maze, a new maze of size {size}", f"{each_us:.1f} µs", target, each_us < 50 or not target)
 
 
-def bench_dressing(report: Report) -> None:
-    crowd = Crowd(1024)
+def bench_writing_instances(report: Report) -> None:
+    running = RunningLanes(1024)
 
     def anew() -> None:
-        crowd.begin()
-        crowd.write_instances()
+        running.begin()
+        running.write_instances()
 
-    ratio = report.ratio(anew, crowd.write_instances)
-    report.row("maze, making and dressing a new maze against one that is there", f"{ratio:.1f} ×")
+    ratio = report.ratio(anew, running.write_instances)
+    report.row("maze, making a new maze and writing its instances, against one that exists", f"{ratio:.1f} ×")
 
 
 @pytest.mark.parametrize("camera", ["eye", "map"])
-def bench_pictures(report: Report, cpu: CPURenderer, camera: str) -> None:
-    crowd = Crowd(512)
+def bench_frames(report: Report, cpu: CPURenderer, camera: str) -> None:
+    running = RunningLanes(512)
 
     def draw() -> None:
-        views = crowd.pool.views(crowd.lanes, camera)
+        views = running.pool.views(running.lanes, camera)
         offsets, size_bytes = lay_out(views)
-        cpu.draw(crowd.pool.scene, views, allocate_arena(size_bytes), offsets)
+        cpu.draw(running.pool.scene, views, allocate_arena(size_bytes), offsets)
 
-    report.row(f"maze, cpu, 512 pictures of 64² by {camera}", f"{512 / report.seconds(draw, rounds=5):,.0f} views/s")
+    report.row(f"maze, cpu, 512 frames of 64² by {camera}", f"{512 / report.seconds(draw, rounds=5):,.0f} views/s")

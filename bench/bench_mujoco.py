@@ -17,7 +17,7 @@ import pytest
 from worldloom.bench.bench_tiers import Player
 from worldloom.bench.load import worldloom_process
 from worldloom.bench.measuring import Report
-from worldloom.bench.peers.worker import Worker
+from worldloom.bench.peers.process import PeerProcess
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.dm_control.family import Dmc
@@ -37,7 +37,7 @@ class MujocoProcesses:
         self.rates: list[float] = []
         options = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(_MUJOCO_ENVS // processes)]
         cores = [["--core", str(core)] if processes > 1 else [] for core in range(processes)]
-        self._workers = [Worker("mujoco_suite", [*options, *core], Path(sys.executable)) for core in cores]
+        self._workers = [PeerProcess("mujoco_suite", [*options, *core], Path(sys.executable)) for core in cores]
         for worker in self._workers:
             worker.wait_until_ready()
 
@@ -57,11 +57,11 @@ class MujocoProcesses:
 def sides(domain: str, task: str) -> Iterator[dict[str, Player | MujocoProcesses]]:
     """Start all contestants, by name, and close them afterwards."""
     settings = {"domain": domain, "task": task}
-    with worldloom_process() as address:
+    with worldloom_process() as server:
         ours = {
             "few": Player(("local", "auto"), "dmc", FEW, settings),
             "local": Player(("local", "auto"), "dmc", LANES, settings),
-            "shm": Player((address, "shm"), "dmc", LANES, settings),
+            "shm": Player((server.address, "shm"), "dmc", LANES, settings),
         }
         theirs = {
             "default": MujocoProcesses(domain, task, "default", 1),

@@ -1,4 +1,4 @@
-"""What drawing costs: the two renderers, batches, threads, and what goes into the arena."""
+"""Cost of drawing: the two renderers, batches, threads, and outputs."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from worldloom.render.views import select_views
 
 
 class Batch:
-    """Views of a scene, and room for their pictures."""
+    """Views of a scene, and memory for their frames."""
 
     def __init__(self, lanes: int, **settings: object) -> None:
         self.scene, self.views = block_yard(lanes, **settings)  # type: ignore[arg-type]
@@ -23,11 +23,11 @@ class Batch:
         self.arena = allocate_arena(size_bytes)
 
     def draw(self, renderer: Renderer) -> None:
-        """All views in one call."""
+        """Draw all views in one call."""
         renderer.draw(self.scene, self.views, self.arena, self.offsets)
 
     def draw_singly(self, renderer: Renderer) -> None:
-        """The same views, a call each."""
+        """Draw the same views with a call for each."""
         for view in range(len(self.views.lane)):
             one = select_views(self.views, [view])
             renderer.draw(self.scene, one, self.arena, self.offsets[view : view + 1])

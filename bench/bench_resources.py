@@ -1,4 +1,4 @@
-"""What a long run and a fresh start cost."""
+"""Memory of a long run, and time of a fresh start."""
 
 import subprocess
 import sys

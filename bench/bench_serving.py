@@ -1,4 +1,4 @@
-"""What serving costs beyond gRPC itself: the same clients against our server and against one that only echoes.
+"""Cost of serving beyond gRPC itself: the same clients with our server and with one that only echoes.
 
 Client and server are in different processes. Both servers are there all the time; rounds alternate between them.
 """
@@ -29,13 +29,13 @@ ROUND_S = 0.6
 def both(
     streams: int, connections: int, family: str, observations: list[str], lanes: int | None = None
 ) -> Iterator[tuple[Streams, Streams]]:
-    """The same streams to our server and to an echo with replies as large as ours."""
+    """Open the same streams to our server and to an echo server with replies of the same size."""
     loop = asyncio.new_event_loop()
-    with worldloom_process() as address:
-        ours = connect(loop, address, connections)
+    with worldloom_process() as server:
+        ours = connect(loop, server.address, connections)
         open_worlds(ours, streams, family, observations, lanes)
-        with echo_process(ours.reply_bytes) as echo_address:
-            echo = connect(loop, echo_address, connections)
+        with echo_process(ours.reply_bytes) as echo_server:
+            echo = connect(loop, echo_server.address, connections)
             open_echo(echo, streams, ours.requests[0])
             echo.run(0.3)
             ours.run(0.3)
@@ -46,7 +46,7 @@ def both(
 
 
 def in_turn(ours: Streams, echo: Streams) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Rates of each round, and all times, ours and the echo's."""
+    """Return the rates of each round and all times, of ours and of the echo server."""
     our_rates, echo_rates = [], []
     our_times: list[float] = []
     echo_times: list[float] = []
@@ -69,7 +69,7 @@ def bench_latency_of_one_stream(report: Report) -> None:
         ("99th percentile", quantiles(our_times, n=100)[98], quantiles(echo_times, n=100)[98]),
     ):
         report.row(
-            f"one stream, steps without pictures against an echo: {name}",
+            f"one stream, steps without frames against an echo: {name}",
             f"{our_s / echo_s:.2f} × ({1e6 * our_s:.0f} µs)",
             "≤ 2 ×",
             our_s <= 2 * echo_s,
@@ -80,7 +80,7 @@ def bench_latency_of_one_stream(report: Report) -> None:
 @pytest.mark.parametrize(
     ("streams", "connections", "lanes", "what", "least"),
     [
-        (64, 4, None, "64 streams of one 64² rgb picture each", 0.6),
+        (64, 4, None, "64 streams of one 64² rgb frame each", 0.6),
         (2, 2, 256, "two streams of 256 lanes each over TCP, 64² rgb", 0.5),
     ],
     ids=["many", "vector"],
@@ -103,8 +103,8 @@ def bench_against_an_echo(
 @pytest.mark.parametrize("family", ["cartpole", "catch", "maze"])
 def bench_templates_against_objects(report: Report, family: str) -> None:
     loop = asyncio.new_event_loop()
-    with worldloom_process() as address, objects_process() as objects_address:
-        ours, objects = connect(loop, address, 2), connect(loop, objects_address, 2)
+    with worldloom_process() as server, objects_process() as objects_server:
+        ours, objects = connect(loop, server.address, 2), connect(loop, objects_server.address, 2)
         for one in (ours, objects):
             open_worlds(one, 2, family, ["eye.rgb"], lanes=256)
         our_rates, objects_rates, _, _ = in_turn(ours, objects)

@@ -1,4 +1,4 @@
-"""The ways to a learner: an engine in its process, or a server in another by shared memory, a unix socket or TCP.
+"""Cost of the transports to a learner: an engine in its process, or a server in another by shared memory, unix or TCP.
 
 All envs of a comparison are there at once and take their steps in turn, round by round.
 """
@@ -31,27 +31,27 @@ TIERS = ["local", "shm", "unix", "tcp"]
 ROUNDS = 7
 ROUND_S = 0.4
 LANES_ENOUGH = 1024
-"""From here on shared memory is held to its targets."""
+"""Lanes from which on shared memory has targets."""
 TIMES = 20
 _DIFFERENT_ACTIONS = 16
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[dict[str, tuple[str, str]]]:
-    """By tier: where the server is, and how pictures come."""
+    """By tier: where the server is, and the transport."""
     with tempfile.TemporaryDirectory() as folder:
         socket = f"unix:{Path(folder) / 'worldloom'}"
-        with worldloom_process("--listen", socket) as address:
+        with worldloom_process("--listen", socket) as server:
             yield {
                 "local": ("local", "auto"),
-                "shm": (address, "shm"),
+                "shm": (server.address, "shm"),
                 "unix": (socket, "grpc"),
-                "tcp": (address, "grpc"),
+                "tcp": (server.address, "grpc"),
             }
 
 
 class Player:
-    """An env with actions that were drawn beforehand."""
+    """An env with actions sampled beforehand."""
 
     def __init__(
         self, where: tuple[str, str], family: str, lanes: int, settings: Mapping[str, Any] | None = None
@@ -68,7 +68,7 @@ class Player:
         self.rates.clear()
 
     def play(self, seconds: float) -> None:
-        """Step for so long, and note the frames a second."""
+        """Step for `seconds`, and record the frames a second."""
         began = time.perf_counter()
         steps = 0
         while time.perf_counter() < began + seconds or not steps:
@@ -79,7 +79,7 @@ class Player:
 
 @contextlib.contextmanager
 def players(addresses: dict[str, tuple[str, str]], family: str, lanes: int) -> Iterator[dict[str, Player]]:
-    """One for each tier."""
+    """Make a player for each tier."""
     made = {tier: Player(addresses[tier], family, lanes) for tier in TIERS}
     yield made
     for player in made.values():
@@ -89,7 +89,7 @@ def players(addresses: dict[str, tuple[str, str]], family: str, lanes: int) -> I
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("lanes", [256, 1024])
 def bench_shared_memory(report: Report, addresses: dict[str, tuple[str, str]], family: str, lanes: int) -> None:
-    """A step of few lanes is mostly the way there and back, which is the same for shared memory and TCP."""
+    """With few lanes a step is mostly the round trip, which is the same for shared memory and TCP."""
     with players(addresses, family, lanes) as made:
         for _ in range(ROUNDS):
             for player in made.values():
@@ -119,7 +119,7 @@ def bench_every_tier(report: Report, addresses: dict[str, tuple[str, str]], fami
 
 
 def bench_filling_a_template(report: Report, cpu: CPURenderer) -> None:
-    """Everything of a reply but its pixels, against a copy of the pixels, which painting in place saves."""
+    """Everything of a reply but its pixels, against a copy of the pixels, which writing in place saves."""
     engine = Engine(lambda: cpu, Limits())
     engine.open()
     directory = engine.directory

@@ -1,4 +1,4 @@
-"""What the timers cost: an engine that measures its stages against one that does not, and the marks by themselves."""
+"""Cost of the timers: an engine that measures its stages against one that does not, and the marks by themselves."""
 
 from statistics import median
 from time import perf_counter
@@ -21,7 +21,7 @@ CASES = [(1, []), (1, ["eye.rgb"]), (64, ["eye.rgb"])]
 
 
 class Player:
-    """An engine with one world, ticked by hand, with and without a stopwatch in turn."""
+    """An engine with one world, ticked by hand, with and without a timer in turn."""
 
     def __init__(self, lanes: int, names: list[str]) -> None:
         self.engine = Engine(CPURenderer, Limits())
@@ -54,7 +54,7 @@ def _ignore(_: object) -> None:
 
 
 def _seconds_of_marks(watch: NoTimer, counters: Counters) -> float:
-    """Median time of the marks of one tick, by themselves."""
+    """Return the median time of the marks of one tick, by themselves."""
     took_s = []
     for _ in range(ROUNDS):
         began = perf_counter()
@@ -75,7 +75,7 @@ def bench_timers(report: Report, lanes: int, names: list[str]) -> None:
     counters = Counters()
     marks_s = [_seconds_of_marks(watch, counters) for watch in (StageTimer(counters), NoTimer())]
     on_s, off_s = (median(took_s) for took_s in player.took_s)
-    what = f"catch, a tick of {lanes} lane{'s' if lanes > 1 else ''} {'at 64² rgb' if names else 'without pictures'}"
+    what = f"catch, a tick of {lanes} lane{'s' if lanes > 1 else ''} {'at 64² rgb' if names else 'without frames'}"
     report.row(
         f"{what}, timers on against off",
         f"{on_s / off_s:.3f} × ({1e6 * off_s:.0f} µs)",

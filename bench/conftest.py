@@ -1,4 +1,4 @@
-"""What every benchmark here gets: a report to measure with, the renderers, and a table at the end."""
+"""Fixtures of all benchmarks: a report to measure with, the renderers, and a table at the end."""
 
 import os
 import platform
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from worldloom.bench.measuring import ROWS, Report
-from worldloom.profiler.findings import processor
+from worldloom.profiler.results import processor
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.renderer import GLRenderer
 
 
 @pytest.fixture
 def report(benchmark: Any) -> Iterator[Report]:
-    """Where a benchmark measures and reports."""
+    """Report of a benchmark; fails if a target was missed."""
     made = Report(benchmark)
     yield made
     assert not made.missed, "; ".join(made.missed)
@@ -23,7 +23,7 @@ def report(benchmark: Any) -> Iterator[Report]:
 
 @pytest.fixture(scope="session")
 def cpu() -> Iterator[CPURenderer]:
-    """The cpu renderer with a thread a core."""
+    """The cpu renderer with a thread for each core."""
     with CPURenderer() as made:
         yield made
 
@@ -36,7 +36,7 @@ def gl() -> Iterator[GLRenderer]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table, as Markdown that can be copied into the docs."""
+    """Print the table as Markdown, to be copied into the docs."""
     if not ROWS:
         return
     write = terminalreporter.write_line

@@ -1,8 +1,8 @@
-"""The least that a server over gRPC can do: it answers every request of a stream with the same bytes.
+"""Echo server: the least work of a server over gRPC. It answers every request of a stream with the same bytes.
 
     python -m worldloom.bench.echo_server REPLY_BYTES
 
-What a server of ours takes beyond it is our own. The reply is made once; the address is printed as `worldloom serve`
+Time that our server takes beyond it is our own. The reply is built once; the address is printed as `worldloom serve`
 does.
 """
 

@@ -1,57 +1,48 @@
-"""Clients that do nothing but send requests and take replies, for measuring servers in other processes."""
+"""Load for benchmarks: servers in other processes, and clients that only send requests and read replies."""
 
 import asyncio
-import contextlib
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import grpc
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 
+from worldloom.server.launch import ServerProcess
+
 _FLAGS = ("--listen", "127.0.0.1:0", "--log-level", "warning")
 _METHOD = "/dm_env_rpc.v1.Environment/Process"
 
 
-@contextlib.contextmanager
-def server_process(*words: str) -> Iterator[str]:
-    """A server in a process of its own, run by this Python with these words; its address."""
-    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
-            process.wait(20)
+def worldloom_process(*flags: str) -> ServerProcess:
+    """Start `worldloom serve`."""
+    return ServerProcess(*_FLAGS, *flags, show_stderr=True)
 
 
-def worldloom_process(*flags: str) -> contextlib.AbstractContextManager[str]:
-    """A `worldloom serve`."""
-    command = "import sys; from worldloom.server.cli import main; sys.exit(main())"
-    return server_process("-c", command, "serve", *_FLAGS, *flags)
+def objects_process(*flags: str) -> ServerProcess:
+    """Start the same with replies built as protobuf objects."""
+    return _start_module("objects_server", *_FLAGS, *flags)
 
 
-def objects_process(*flags: str) -> contextlib.AbstractContextManager[str]:
-    """The same with replies built as protobuf objects."""
-    return server_process("-m", "worldloom.bench.objects_server", *_FLAGS, *flags)
+def naive_process(renderer: str) -> ServerProcess:
+    """Start the simplest server that does the same."""
+    return _start_module("naive_server", "--renderer", renderer)
 
 
-def naive_process(renderer: str) -> contextlib.AbstractContextManager[str]:
-    """The simplest server that does the same; see its module."""
-    return server_process("-m", "worldloom.bench.naive_server", "--renderer", renderer)
+def echo_process(reply_bytes: int) -> ServerProcess:
+    """Start a server that answers every request with the same bytes."""
+    return _start_module("echo_server", str(reply_bytes))
 
 
-def echo_process(reply_bytes: int) -> contextlib.AbstractContextManager[str]:
-    """A server that answers with so many bytes, always the same."""
-    return server_process("-m", "worldloom.bench.echo_server", str(reply_bytes))
+def _start_module(name: str, *arguments: str) -> ServerProcess:
+    return ServerProcess(*arguments, program=(sys.executable, "-m", f"worldloom.bench.{name}"), show_stderr=True)
 
 
 @dataclass
 class Streams:
-    """Streams to one server, each with a request that it sends again and again."""
+    """Streams to one server, each of which sends one request over and over."""
 
     loop: asyncio.AbstractEventLoop
     channels: list[grpc.aio.Channel]
@@ -78,7 +69,7 @@ class Streams:
         return len(took_s) / (time.perf_counter() - began), took_s
 
     def close(self) -> None:
-        """End all streams."""
+        """Close all streams."""
         self.loop.run_until_complete(self._close())
 
     async def _close(self) -> None:
@@ -89,7 +80,7 @@ class Streams:
 
 
 def connect(loop: asyncio.AbstractEventLoop, address: str, connections: int) -> Streams:
-    """No streams yet, over so many connections."""
+    """Connect to a server, without any stream yet."""
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
 
     async def make() -> list[grpc.aio.Channel]:
@@ -99,7 +90,7 @@ def connect(loop: asyncio.AbstractEventLoop, address: str, connections: int) -> 
 
 
 def open_echo(streams: Streams, count: int, request: bytes) -> None:
-    """Streams that send just this."""
+    """Open streams that send this request."""
     for number in range(count):
         streams.calls.append(streams.channels[number % len(streams.channels)].stream_stream(_METHOD)())
         streams.requests.append(request)
@@ -113,7 +104,7 @@ def open_worlds(
     lanes: int | None = None,
     action: int = 0,
 ) -> None:
-    """Streams that step a world each, do this all the time, and ask for these observations."""
+    """Open streams that each step a world with a constant action and request these observations."""
     streams.loop.run_until_complete(_open_worlds(streams, count, family, observations, lanes, action))
 
 
@@ -125,12 +116,12 @@ async def _open_worlds(
         settings: dict[str, object] = {"family": family, "seed": number}
         if lanes is not None:
             settings["lanes"] = lanes
-        created = await _ask(call, create_world=rpc.CreateWorldRequest(settings=_packed(settings)))
+        created = await _request(call, create_world=rpc.CreateWorldRequest(settings=_packed(settings)))
         joining: dict[str, object] = {"max_reply_bytes": 1 << 30}
         if observations:
             joining["observations"] = list(observations)
         join = rpc.JoinWorldRequest(world_name=created.create_world.world_name, settings=_packed(joining))
-        specs = (await _ask(call, join_world=join)).join_world.specs
+        specs = (await _request(call, join_world=join)).join_world.specs
         step = rpc.StepRequest(requested_observations=list(specs.observations) if observations else [])
         for uid, spec in specs.actions.items():
             step.actions[uid].CopyFrom(tensor_utils.pack_tensor(action, dtype=spec.dtype))
@@ -143,7 +134,7 @@ async def _open_worlds(
         streams.requests.append(request)
 
 
-async def _ask(call: grpc.aio.StreamStreamCall, **payload: object) -> rpc.EnvironmentResponse:
+async def _request(call: grpc.aio.StreamStreamCall, **payload: object) -> rpc.EnvironmentResponse:
     await call.write(rpc.EnvironmentRequest(**payload).SerializeToString())
     response = rpc.EnvironmentResponse.FromString(await call.read())
     if response.HasField("error"):

@@ -1,15 +1,8 @@
-"""Comparisons within one run, and a table of them.
+"""Measuring for benchmarks: comparisons within one run, and tables of them in Markdown pages.
 
-Timings of one machine on one day mean little by themselves. So whatever has a target is measured as a ratio: the two
-sides run in turn, round by round, and the medians are compared.
-
-Rounds in turn: everything that is compared is there at once, and each plays for a moment, again and again.
-
-What else the machine does in the meantime then falls on all of them alike.
-
-What a measurement was taken on, in one line.
-
-Puts what was measured into a page: between two marks, so that the words around it stay.
+Timings of one machine on one day mean little by themselves. Whatever has a target is measured as a ratio: the sides run
+in turn, round by round, and medians are compared. Pages hold their tables between two marks, so that the text around
+them stays when they are measured again.
 """
 
 import argparse
@@ -25,13 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from worldloom.profiler.findings import processor
+from worldloom.profiler.results import processor
 from worldloom.render.devices import list_devices, probe
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """One line of the table of benchmarks."""
 
     what: str
     measured: str
@@ -43,20 +36,20 @@ ROWS: list[Row] = []
 
 
 class Report:
-    """Measures, and puts what it measured into the table."""
+    """Measures for a benchmark, and adds rows to the table."""
 
     def __init__(self, benchmark: Any) -> None:
         self._benchmark = benchmark
         self.missed: list[str] = []
-        """What was not as it should be."""
+        """Rows whose target was missed, as text."""
 
     def seconds(self, run: Callable[[], object], rounds: int = 9, before: Callable[[], object] | None = None) -> float:
-        """Median time of `run`; `before` is called ahead of each round and not counted."""
+        """Return the median time of `run`; `before` is called ahead of each round and not measured."""
         self._benchmark.pedantic(run, setup=before, rounds=rounds, warmup_rounds=1)
         return float(self._benchmark.stats.stats.median)
 
     def ratio(self, slow: Callable[[], object], fast: Callable[[], object], rounds: int = 9) -> float:
-        """How many times as long `slow` takes as `fast`, the two in turn."""
+        """Return how many times as long `slow` takes as `fast`, measured in turn."""
         slow_s: list[float] = []
 
         def time_slow() -> None:
@@ -68,22 +61,25 @@ class Report:
         return median(slow_s[1:]) / fast_s
 
     def row(self, what: str, measured: str, target: str = "", met: bool = True) -> None:
-        """A line of the table; the benchmark fails in the end if its target was not met."""
+        """Add a line to the table; the benchmark fails at its end if a target was not met."""
         ROWS.append(Row(what, measured, target, met))
         if not met:
             self.missed.append(f"{what}: {measured}, expected {target}")
 
 
-Play: TypeAlias = Callable[[float], float]
-"""Plays for so many seconds; its frames a second."""
+RateFunction: TypeAlias = Callable[[float], float]
+"""Steps something for a number of seconds and returns its frames a second."""
 
 
-def play_in_turn(plays: Mapping[str, Play], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Frames a second of each in each round, after a short one that does not count."""
-    rates: dict[str, list[float]] = {name: [] for name in plays}
+def measure_in_turn(runs: Mapping[str, RateFunction], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Return frames a second of each run in each round, after a short warm-up round.
+
+    All runs take their turn in every round, so that other load on the machine affects all of them alike.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(-1, rounds):
-        for name, play in plays.items():
-            rate = play(seconds if number >= 0 else seconds / 3)
+        for name, run in runs.items():
+            rate = run(seconds if number >= 0 else seconds / 3)
             if number >= 0:
                 rates[name].append(rate)
         if number >= 0:
@@ -92,26 +88,26 @@ def play_in_turn(plays: Mapping[str, Play], rounds: int, seconds: float) -> dict
 
 
 def medians(rates: Mapping[str, list[float]]) -> dict[str, float]:
-    """The middle of each."""
+    """Return the median rate of each."""
     return {name: median(values) for name, values in rates.items()}
 
 
 def add_options(parser: argparse.ArgumentParser, seconds: float) -> None:
-    """How long, how often, and on what."""
+    """Declare the options --rounds, --seconds and --cores."""
     parser.add_argument("--rounds", type=at_least_one, default=7, help="rounds of each (%(default)s)")
     parser.add_argument("--seconds", type=above_zero, default=seconds, help="length of a round (%(default)s)")
     parser.add_argument("--cores", type=at_least_one, default=2, help="cores for all together (%(default)s)")
 
 
 def at_least_one(word: str) -> int:
-    """An option that counts something."""
+    """Parse an option that is a count."""
     if not word.isdecimal() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r}: expected a number, 1 or more")
     return int(word)
 
 
 def above_zero(word: str) -> float:
-    """An option in seconds."""
+    """Parse an option in seconds."""
     try:
         value = float(word)
     except ValueError:
@@ -122,13 +118,13 @@ def above_zero(word: str) -> float:
 
 
 def graphics() -> str:
-    """The device that OpenGL draws on, as its driver names it."""
+    """Return the name of the device that OpenGL draws on."""
     devices = list_devices()
     return (probe(devices[0]).name or "no graphics device that works") if devices else "no graphics device"
 
 
-def take_cores(count: int) -> int:
-    """Let this process, and those it starts from now on, have so many cores; how many there were."""
+def limit_cores(count: int) -> int:
+    """Restrict this process, and those it starts, to `count` cores; return how many it had."""
     available = sorted(os.sched_getaffinity(0))
     if not 1 <= count <= len(available):
         raise ValueError(f"--cores is {count}: expected 1 to {len(available)}, which is what this process has")
@@ -136,8 +132,8 @@ def take_cores(count: int) -> int:
     return len(available)
 
 
-def circumstances(packages: Iterable[str]) -> str:
-    """Processor, cores in use, versions and date."""
+def describe_conditions(packages: Iterable[str]) -> str:
+    """Return the processor, cores in use, versions of packages and date, in one line."""
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     count = len(os.sched_getaffinity(0))
     cores = f"{count} core{'' if count == 1 else 's'}"
@@ -149,7 +145,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table; columns that hold numbers only are set to the right."""
+    """Return the lines of a Markdown table; columns of numbers are aligned right."""
     rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     if any(len(row) != len(heads) for row in rows):
         raise ValueError(
@@ -163,25 +159,25 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def ratio(value: float, to: float | None) -> str:
-    """How many times as much, in words as tables have it."""
+    """Return the ratio of two values as text: 2.3 ×."""
     if to is None:
         return ""
     times = value / to
     return f"{times:.0f} ×" if times >= 10 else f"{times:.1f} ×" if times >= 2 else f"{times:.2f} ×"
 
 
-def put_between(text: str, lines: Sequence[str]) -> str:
-    """The text with these lines between its marks, in place of those that were there."""
+def replace_between_marks(text: str, lines: Sequence[str]) -> str:
+    """Return the text with the lines between its marks replaced."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"the page has no place for a table: expected {BEGIN} and after it {END}, each once")
+        raise ValueError(f"the page has no marks for a table: expected {BEGIN} and after it {END}, each once")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     return "\n".join([before + BEGIN, *lines, END + after])
 
 
 def write_page(page: Path, lines: Sequence[str]) -> None:
-    """Put these lines into a file."""
-    page.write_text(put_between(page.read_text(), lines))
+    """Replace the lines between the marks of a page."""
+    page.write_text(replace_between_marks(page.read_text(), lines))
 
 
 def _is_number(cell: str) -> bool:

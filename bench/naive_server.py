@@ -1,4 +1,4 @@
-"""The simplest honest dm_env_rpc server: what most people would write first. Ours is measured against it.
+"""Naive dm_env_rpc server: the simplest that does the same, as a baseline for ours.
 
     python -m worldloom.bench.naive_server [--renderer gl|cpu] [--listen HOST:PORT]
 
@@ -44,7 +44,7 @@ _RENDERERS: dict[str, Callable[[], Renderer]] = {"gl": GLRenderer, "cpu": lambda
 
 
 class World:
-    """Lanes of a family, and what its one agent is offered."""
+    """Lanes of a family, and the specs of its one agent."""
 
     def __init__(self, given: Mapping[str, object], assets: AssetLibrary) -> None:
         own = {name: value for name, value in given.items() if name not in ("family", "seed", "lanes")}
@@ -55,7 +55,7 @@ class World:
         if family.agents > 1:
             raise InvalidArgument(f"{family.agents} agents: expected 1, which is all that this server can do")
         self.lanes = _whole(given, "lanes", 1, MOST_LANES) if "lanes" in given else None
-        """None: tensors have no leading dimension."""
+        """Number of lanes; None where tensors have no leading dimension."""
         self.pool = Pool(family, Scene(assets))
         self.pool.add(
             family.lane_seeds(_whole(given, "seed", -(2**63), 2**64 - 1) if "seed" in given else 0, self.lanes or 1)
@@ -63,27 +63,27 @@ class World:
         self.name = family.name
 
     def join(self, given: Mapping[str, object]) -> AgentSpecs:
-        """What there is to do and to see."""
+        """Return the specs of actions and observations."""
         return AgentSpecs(
             self.pool, 0, self.lanes, parse_join_settings(given, _LIMITS), ReplyLayoutCache(step_layout, _LIMITS)
         )
 
     def restart(self) -> None:
-        """The next step begins new episodes."""
+        """Let the next step begin new episodes."""
         self.pool.interrupt(np.arange(self.lanes or 1))
 
     def step(self, actions: Mapping[str, np.ndarray]) -> None:
-        """One lane after the other; `actions[name]` is [lanes, *shape]."""
+        """Step one lane after the other; `actions[name]` is [lanes, *shape]."""
         for lane in range(self.lanes or 1):
             self.pool.step(np.array([lane]), {name: action[lane : lane + 1, None] for name, action in actions.items()})
 
     @property
     def state(self) -> int:
-        """What the agent is told. The lanes of a vector world have episodes of their own."""
+        """Return the state for the agent. The lanes of a vector world have episodes of their own."""
         return RUNNING if self.lanes is not None else int(self.pool.status[0])
 
     def observe(self, one: ObservationSpec, specs: AgentSpecs, renderer: Renderer) -> np.ndarray:
-        """An observation of all lanes."""
+        """Return an observation of all lanes."""
         lanes = [np.array([lane]) for lane in range(self.lanes or 1)]
         if one.is_frame:
             values = np.concatenate([self._draw(lane, one, specs, renderer) for lane in lanes])
@@ -94,7 +94,7 @@ class World:
         return values.reshape(one.shape)
 
     def _draw(self, lane: np.ndarray, one: ObservationSpec, specs: AgentSpecs, renderer: Renderer) -> np.ndarray:
-        """One picture of one lane, drawn and read back."""
+        """Draw one frame of one lane and read it back."""
         camera, output = one.name.split(".")
         size = {
             "width": specs.join_settings.width,
@@ -118,7 +118,7 @@ class Session:
         self._specs: AgentSpecs | None = None
 
     def answer(self, request: rpc.EnvironmentRequest) -> rpc.EnvironmentResponse:
-        """The response to a request."""
+        """Return the response to a request."""
         kind = request.WhichOneof("payload")
         response = rpc.EnvironmentResponse()
         try:
@@ -184,7 +184,7 @@ class Session:
 
 
 class Environment(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]  # generated, without types
-    """The service: what gRPC calls on a thread of each stream's own."""
+    """The gRPC service, called on a thread for each stream."""
 
     def __init__(self, make_renderer: Callable[[], Renderer]) -> None:
         self._make_renderer = make_renderer

@@ -1,8 +1,8 @@
-"""Our server with one thing undone: replies are built as protobuf objects, as most servers do, and then serialised.
+"""Our server with replies built as protobuf objects and then serialised, as most servers do.
 
     python -m worldloom.bench.objects_server [flags of worldloom serve]
 
-Everything else is the same: the engine, its batches, the renderer. The difference is what templates bring.
+Everything else is the same: the engine, its batches, the renderer. The difference is what reply layouts gain.
 """
 
 import sys
@@ -22,7 +22,7 @@ from worldloom.server.engine.world import Step
 
 
 def arrays_one_after_the_other(observations: tuple[ObservationSpec, ...]) -> ReplyLayout:
-    """The values alone, as they lie in memory, after a byte for the state."""
+    """Return a layout of the values alone, as arrays in memory, after a byte for the state."""
     fields, end = [], 1
     for one in observations:
         fields.append(ObservationField(end, as_varints=False))
@@ -31,7 +31,7 @@ def arrays_one_after_the_other(observations: tuple[ObservationSpec, ...]) -> Rep
 
 
 class ObjectsSession(Session):
-    """Makes a message of the values."""
+    """A session that builds a message of the values."""
 
     def __init__(self, engine: Engine, name: str, send: Callable[[bytes], None]) -> None:
         super().__init__(engine, name, send)

@@ -1,4 +1,4 @@
-"""Scenes that are measured: many lanes, each with its own random block yard."""
+"""Scenes for benchmarks: many lanes, each with random blocks of its own."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def block_yard(
     samples: int = 1,
     seed: int = 0,
 ) -> tuple[Scene, ViewTable]:
-    """A floor and twenty boxes in each lane (21 boxes), seen from outside by a camera at a random bearing."""
+    """Build a floor and twenty boxes in each lane (21 boxes), seen from outside by a camera at a random bearing."""
     rng = np.random.default_rng(seed)
     assets = AssetLibrary()
     scene = Scene(assets)

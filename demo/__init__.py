@@ -1,5 +1,4 @@
-"""The room for `worldloom demo`: a server in a process of its own, clients of every family, and pictures of them.
+"""`worldloom demo`: a server in a process of its own, clients of every family, and images of what they observe.
 
-It may use `worldloom.client`, what that uses, and `worldloom.render` for pictures. It sees worlds through clients
-alone, as everyone does who is not the server.
+It uses `worldloom.client` and reaches worlds through clients alone, as users do.
 """

@@ -1,8 +1,7 @@
-"""A stream to a server by the dm_env_rpc package's own client, as people write it who know nothing of ours.
+"""Clients of a server under load: single streams, a vector world of each family, and a reader of its counters.
 
-What a server counted between two moments, read as anyone can read it: with the properties of dm_env_rpc.
-
-Clients that step as fast as the server lets them: single streams, and a vector world of each family.
+Single streams use the dm_env_rpc package's own client, as programs do that know nothing of worldloom. Counters are read
+as properties of dm_env_rpc, which any client can read.
 """
 
 import threading
@@ -29,8 +28,8 @@ _OPTIONS = [
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Connection]:
-    """A stream for as long as the block lasts."""
+def open_stream(address: str) -> Iterator[Connection]:
+    """Open a stream of dm_env_rpc for the block; RuntimeError if no server answers."""
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         try:
             grpc.channel_ready_future(channel).result(_CONNECT_S)
@@ -44,21 +43,21 @@ _STAGES = "counters.stage_s"
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Counters at a moment, or what they gained between two."""
+class Counters:
+    """Counters of a server at a moment, or their increase between two."""
 
-    second: float
+    time_s: float
     ticks: int
     steps: int
     lane_steps: int
     frames: int
-    """Of rgb."""
+    """Frames of rgb."""
     stage_s: dict[str, float]
 
-    def since(self, before: "Reading") -> "Reading":
-        """What was gained."""
-        return Reading(
-            self.second - before.second,
+    def since(self, before: "Counters") -> "Counters":
+        """Return the increase since an earlier reading."""
+        return Counters(
+            self.time_s - before.time_s,
             self.ticks - before.ticks,
             self.steps - before.steps,
             self.lane_steps - before.lane_steps,
@@ -67,30 +66,30 @@ class Reading:
         )
 
 
-class Watch:
-    """A stream that joins nothing and only looks."""
+class CounterReader:
+    """A stream that joins no world and only reads properties."""
 
     def __init__(self, address: str) -> None:
-        self._at_the_end = ExitStack()
-        self._properties = PropertiesExtension(self._at_the_end.enter_context(connected(address)))
+        self._cleanup = ExitStack()
+        self._properties = PropertiesExtension(self._cleanup.enter_context(open_stream(address)))
         stages = self._properties.list(_STAGES)
-        self._stages = [spec.key.rpartition(".")[2] for spec in stages]  # whichever the server has
+        self._stages = [spec.key.rpartition(".")[2] for spec in stages]  # a server with --no-timers has none
 
     def text(self, key: str) -> str:
-        """A property that is a text."""
+        """Return a property that is a string."""
         return str(self._properties.read(key))
 
-    def read(self) -> Reading:
-        """The counters now."""
+    def read(self) -> Counters:
+        """Return the counters as they are now."""
         ticks, steps, lane_steps, frames = (
             int(self._properties.read(f"counters.{name}")) for name in ("ticks", "steps", "lane_steps", "frames.rgb")
         )
         spent = {stage: float(self._properties.read(f"{_STAGES}.{stage}")) for stage in self._stages}
-        return Reading(perf_counter(), ticks, steps, lane_steps, frames, spent)
+        return Counters(perf_counter(), ticks, steps, lane_steps, frames, spent)
 
     def close(self) -> None:
         """End the stream."""
-        self._at_the_end.close()
+        self._cleanup.close()
 
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
@@ -98,102 +97,102 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "cartpole": {},
     "maze": {"goals": 6, "textures": "random", "lighting": "random"},
 }
-"""The families and their settings."""
-_HOLD = 8
-"""Steps for which an action is held: chance alone trembles on the spot."""
+"""Families to run, with their settings."""
+_HOLD_STEPS = 8
+"""Steps that an action is repeated for: random actions at every step hardly move an agent."""
 _JOIN_S = 10.0
 
 
-class Crowd(Protocol):
-    """Some clients, connected."""
+class ClientGroup(Protocol):
+    """Connected clients that are measured together."""
 
     name: str
-    way: str
-    """How pictures come."""
+    frames_come: str
+    """How frames come: `in replies` or `in shared memory`."""
     worlds: int
 
     def step_until(self, is_over: Callable[[], bool]) -> None:
-        """Step all of them until then, which is asked for now and then."""
+        """Step all clients until `is_over()`, which is called now and then."""
 
     def steps(self, family: str) -> int:
-        """Steps that worlds of that family have taken."""
+        """Return the steps that worlds of a family have taken."""
 
     def close(self) -> None:
-        """End what is under way, and all connections."""
+        """End all steps and connections."""
 
 
 class VectorWorlds:
-    """A vector world of each family. All are under way at the same time."""
+    """A vector world of each family; all have a step under way at the same time."""
 
     def __init__(self, address: str, lanes: int, size: int) -> None:
         self.worlds = lanes * len(FAMILIES)
         self.name = f"{len(FAMILIES)} vector worlds"
-        self._taken = 0
+        self._step_count = 0
         self._lanes = lanes
-        self._at_the_end = ExitStack()
-        self._envs: list[tuple[VectorEnv, _Actions]] = []
-        with ExitStack() as if_it_fails:
-            if_it_fails.callback(self.close)
+        self._cleanup = ExitStack()
+        self._envs: list[tuple[VectorEnv, _RepeatedActions]] = []
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
             for family, settings in FAMILIES.items():
                 env = VectorEnv(address, family, lanes, width=size, height=size, settings=settings, seed=1)
-                self._at_the_end.callback(env.close)
+                self._cleanup.callback(env.close)
                 env.reset()
-                self._envs.append((env, _Actions(env.action_space.sample)))
-            if_it_fails.pop_all()
-        self.way = "in shared memory" if self._envs[0][0].transport == "shm" else "in replies"
+                self._envs.append((env, _RepeatedActions(env.action_space.sample)))
+            on_failure.pop_all()
+        self.frames_come = "in shared memory" if self._envs[0][0].transport == "shm" else "in replies"
 
     def step_until(self, is_over: Callable[[], bool]) -> None:
-        """On this thread."""
+        """Step on the calling thread."""
         while not is_over():
             for env, actions in self._envs:
                 env.send(actions.next())
             for env, _ in self._envs:
                 env.recv()
-            self._taken += 1
+            self._step_count += 1
 
     def steps(self, family: str) -> int:
-        """Those of every lane: all families take as many."""
-        return self._taken * self._lanes
+        """Return the steps of all lanes: the same for every family."""
+        return self._step_count * self._lanes
 
     def close(self) -> None:
         """Destroy the worlds."""
-        self._at_the_end.close()
+        self._cleanup.close()
 
 
 class SingleStreams:
-    """Single worlds. Each has a stream, a thread, and the dm_env_rpc package's own client."""
+    """Worlds of one lane, each with a stream, a thread and a client of the dm_env_rpc package."""
 
     def __init__(self, address: str, streams: int, size: int) -> None:
         self.worlds = streams * len(FAMILIES)
         self.name = f"{self.worlds} single streams"
-        self.way = "in replies"
+        self.frames_come = "in replies"
         self._stop = threading.Event()
-        self._problem: Exception | None = None
-        self._taken = {family: [0] * streams for family in FAMILIES}
-        """Steps of each stream. Its thread alone writes there."""
-        self._at_the_end = ExitStack()
+        self._error: Exception | None = None
+        self._step_counts = {family: [0] * streams for family in FAMILIES}
+        """Steps of each stream by family; only the stream's own thread writes its element."""
+        self._cleanup = ExitStack()
         self._threads: list[threading.Thread] = []
-        with ExitStack() as if_it_fails:
-            if_it_fails.callback(self.close)
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
             for family in FAMILIES:
                 for number in range(streams):
                     env = self._join(address, family, size)
-                    args = (env, self._taken[family], number)
+                    args = (env, self._step_counts[family], number)
                     self._threads.append(threading.Thread(target=self._step, args=args, daemon=True))
-            if_it_fails.pop_all()
+            on_failure.pop_all()
 
     def step_until(self, is_over: Callable[[], bool]) -> None:
-        """On their threads, while this one waits."""
+        """Step on the streams' threads while the calling thread waits; raise what failed there."""
         for thread in self._threads:
             thread.start()
         while not is_over():
             self._stop.wait(0.02)
-            if self._problem is not None:
-                raise self._problem
+            if self._error is not None:
+                raise self._error
 
     def steps(self, family: str) -> int:
-        """Those of all streams."""
-        return sum(self._taken[family])
+        """Return the steps of all streams of a family."""
+        return sum(self._step_counts[family])
 
     def close(self) -> None:
         """End the threads, then the streams."""
@@ -201,43 +200,43 @@ class SingleStreams:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(_JOIN_S)
-        self._at_the_end.close()
+        self._cleanup.close()
 
     def _join(self, address: str, family: str, size: int) -> Any:
-        stream = self._at_the_end.enter_context(connected(address))
+        stream = self._cleanup.enter_context(open_stream(address))
         env, _ = dm_env_adaptor.create_and_join_world(
             stream,
             {"family": family, **FAMILIES[family]},
             {"width": size, "height": size, "observations": ["eye.rgb", "reward", "discount"]},
         )
-        env.reset()  # what its first reply has to compile is not counted
+        env.reset()  # may compile kernels, which is not to be measured
         return env
 
-    def _step(self, env: Any, taken: list[int], number: int) -> None:
+    def _step(self, env: Any, step_counts: list[int], number: int) -> None:
         rng = np.random.default_rng(number)
         specs = env.action_spec()
-        actions = _Actions(lambda: {name: _sample(spec, rng) for name, spec in specs.items()})
+        actions = _RepeatedActions(lambda: {name: _sample(spec, rng) for name, spec in specs.items()})
         try:
             while not self._stop.is_set():
                 env.step(actions.next())
-                taken[number] += 1
-        except Exception as error:  # told by the thread that people look at
-            self._problem = error
+                step_counts[number] += 1
+        except Exception as error:  # raised by step_until
+            self._error = error
 
 
-class _Actions:
-    """Actions at random, each held for some steps."""
+class _RepeatedActions:
+    """Random actions, each repeated for some steps."""
 
     def __init__(self, sample: Callable[[], dict[str, Any]]) -> None:
         self._sample = sample
-        self._left = 0
-        self._held: dict[str, Any] = {}
+        self._steps_left = 0
+        self._action: dict[str, Any] = {}
 
     def next(self) -> dict[str, Any]:
-        if not self._left:
-            self._held, self._left = self._sample(), _HOLD
-        self._left -= 1
-        return self._held
+        if not self._steps_left:
+            self._action, self._steps_left = self._sample(), _HOLD_STEPS
+        self._steps_left -= 1
+        return self._action
 
 
 def _sample(spec: Any, rng: np.random.Generator) -> np.ndarray:

@@ -22,7 +22,7 @@ from gymnasium.spaces import flatdim
 from learning_curve import draw_learning_curve
 from ppo import Config, Parameters, Player, forward, init_parameters, train
 from worldloom import VectorEnv
-from worldloom.render.gif import write_gif
+from worldloom.demo.images import write_gif
 
 SIZE = 32  # pixels: frames are SIZE × SIZE, in gray, with four samples per pixel
 HIDDEN = 128  # units in each of two layers

@@ -15,13 +15,15 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import llvmlite.binding as llvm
 import numba
 from numba.core import event
+
+from worldloom.terminal import is_terminal, show_progress
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -190,47 +192,49 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 _announced: list[object] = []
-"""Listeners that have announced compiling: the headline is printed once."""
+"""Listeners that have announced compiling: the headline is written once in a process."""
 
 
-class _Progress(event.Listener):  # type: ignore[misc]
-    """A numba listener that prints how many of our functions are compiled, from the first one on."""
+class _CompileListener(event.Listener):  # type: ignore[misc]
+    """Counts our functions as they are compiled and reports them on stderr, from the first one on."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.done: set[str] = set()
-        self.began_s = 0.0
+    def __init__(self, cleanup: ExitStack) -> None:
+        self._cleanup = cleanup
+        self._update: Callable[[float, str], None] = lambda fraction, note: None
+        self._done: set[str] = set()
+        self._began_s = 0.0
 
     def on_start(self, event: Any) -> None:
-        if not self.began_s and _name(event.data["dispatcher"].py_func) in _functions:
-            self.began_s = time.monotonic()
-            if not _announced:
-                print("worldloom: compiling its kernels, once on this machine", file=self.stream)
+        if not self._began_s and _name(event.data["dispatcher"].py_func) in _functions:
+            self._began_s = time.monotonic()
+            title = "worldloom: compiling its kernels, once on this machine"
+            self._update = self._cleanup.enter_context(show_progress(title, plain_lines=False))
+            if not _announced and not is_terminal(sys.stderr):
+                print(title, file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
         name = _name(event.data["dispatcher"].py_func)
-        if name in _functions and name not in self.done:
-            self.done.add(name)
-            count = f"worldloom: compiled {len(self.done)} of {len(_functions)} functions"
-            if self.stream.isatty():
-                print(f"\r{count}", end="", file=self.stream, flush=True)
-            elif len(self.done) % 8 == 0:
-                print(count, file=self.stream, flush=True)
+        if name in _functions and name not in self._done:
+            self._done.add(name)
+            count = f"{len(self._done)} of {len(_functions)} functions"
+            self._update(len(self._done) / len(_functions), count)
+            if len(self._done) % 8 == 0 and not is_terminal(sys.stderr):
+                print(f"worldloom: compiled {count}", file=sys.stderr, flush=True)  # worldloom.server.launch reads it
 
     def finish(self) -> None:
-        """Print the time and the cache folder, if anything was compiled."""
-        if self.began_s:
-            newline = "\n" if self.stream.isatty() else ""
-            took = f"in {time.monotonic() - self.began_s:.0f} s"
-            said = f"{len(self.done)} more {took}" if _announced else f"{took}, kept in {CACHE_FOLDER}"
-            print(f"{newline}worldloom: compiled {said}", file=self.stream, flush=True)
+        """Report how long it took, if anything was compiled."""
+        if self._began_s:
+            took = f"in {time.monotonic() - self._began_s:.0f} s"
+            result = f"{len(self._done)} more {took}" if _announced else f"{took}, kept in {CACHE_FOLDER}"
+            print(f"worldloom: compiled {result}", file=sys.stderr, flush=True)
             _announced.append(self)
 
 
 @contextmanager
-def announce_compiling(stream: TextIO | None = None) -> Iterator[None]:
-    """Print that kernels are being compiled, and the progress; nothing if they all come from the cache."""
-    progress = _Progress(stream or sys.stderr)
-    with event.install_listener("numba:compile", progress):
-        yield
-    progress.finish()
+def announce_compiling() -> Iterator[None]:
+    """Report on stderr which kernels the block compiles; silent when all come from the cache."""
+    with ExitStack() as cleanup:
+        listener = _CompileListener(cleanup)
+        with event.install_listener("numba:compile", listener):
+            yield
+    listener.finish()

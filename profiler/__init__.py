@@ -1,5 +1,5 @@
-"""The room that measures what worlds and their pixels cost: `worldloom profile`.
+"""`worldloom profile`: what worlds and their pixels cost on this machine, or what a running server does.
 
-It plays as clients do, reads the counters of engines and servers, and writes what it found for people and programs. It
-may use every room but the benchmarks.
+It steps worlds as clients do, reads the counters of engines and servers, and writes the results for people and
+programs. It may use every package but `demo` and `bench`.
 """

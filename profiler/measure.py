@@ -1,15 +1,19 @@
-"""What is measured: a case for each choice of family, lanes, size, outputs, renderer and transport.
+"""Measuring configurations of a sweep: what one is, the servers it needs, and how long its steps take.
 
-One case measured: a client steps all lanes for a while, and the engine's stopwatch is read before and after.
+A configuration is one choice of family, lanes, size, outputs, renderer and transport. One client steps all lanes for a
+while; the engine's timer is read before and after. All clocks of a machine are the same one, so that the client's steps
+and the engine's spans can be put on one timeline.
 """
 
 import itertools
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium.vector.utils import batch_space
@@ -19,18 +23,19 @@ from worldloom.client.vector_env import build_action_space
 from worldloom.client.vector_world import VectorWorld
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
+from worldloom.server.launch import ServerProcess
 
 TRANSPORTS = ("local", "shm", "unix", "tcp")
-"""An engine in this process; a server in another by shared memory, by a socket of this machine, by TCP."""
-MOST_CASES = 2000
-MOST_STEP_BYTES = 1 << 30
-"""Of all pictures of a step."""
+"""An engine in this process, or a server in another process by shared memory, unix socket or TCP."""
+MAX_CONFIGURATIONS = 2000
+MAX_STEP_BYTES = 1 << 30
+"""Bytes of all frames of a step, at most."""
 _PIXEL_BYTES = {output.name: output.pixel_bytes for output in OUTPUTS}
 
 
 @dataclass(frozen=True)
-class Case:
-    """One configuration."""
+class Configuration:
+    """One choice of everything that a sweep varies."""
 
     family: str
     lanes: int
@@ -42,100 +47,107 @@ class Case:
 
     @property
     def pixels(self) -> int:
-        """Of one lane's picture."""
+        """Pixels of one frame."""
         return self.width * self.height
 
     @property
     def size(self) -> str:
-        """Of a picture, in words."""
+        """Size of a frame as text: 64², 160×120."""
         return f"{self.width}²" if self.width == self.height else f"{self.width}×{self.height}"
 
     @property
-    def shown(self) -> str:
-        """Its outputs, in words."""
+    def output_names(self) -> str:
+        """Outputs as text: rgb+depth."""
         return "+".join(self.outputs)
 
     @property
     def step_bytes(self) -> int:
-        """Of all pictures of a step."""
+        """Bytes of all frames of a step."""
         return self.lanes * self.pixels * sum(_PIXEL_BYTES[output] for output in self.outputs)
 
     @property
     def name(self) -> str:
-        """All of it, in words."""
-        return f"{self.family}, {self.lanes} lanes, {self.size} {self.shown}, {self.renderer}, {self.transport}"
+        """All of it as text."""
+        return f"{self.family}, {self.lanes} lanes, {self.size} {self.output_names}, {self.renderer}, {self.transport}"
 
     def group(self) -> tuple[str, str, str, str]:
-        """What cases have in common whose cost differs by lanes and size alone."""
-        return self.family, self.shown, self.renderer, self.transport
+        """Return family, outputs, renderer and transport: within a group only lanes and size differ."""
+        return self.family, self.output_names, self.renderer, self.transport
+
+    @property
+    def series_key(self) -> tuple[str, str, str]:
+        """Family, renderer and outputs: what one plot of throughput has in common."""
+        return self.family, self.renderer, self.output_names
 
 
-def make_cases(
+def list_configurations(
     families: Sequence[str],
     lanes: Sequence[int],
     sizes: Sequence[tuple[int, int]],
     outputs: Sequence[tuple[str, ...]],
     renderers: Sequence[str],
     transports: Sequence[str],
-) -> list[Case]:
-    """Every combination; ValueError for more, or for larger ones, than can be."""
+) -> list[Configuration]:
+    """Return every combination; ValueError if there are too many, or one is too large."""
     count = len(families) * len(lanes) * len(sizes) * len(outputs) * len(renderers) * len(transports)
-    if count > MOST_CASES:
-        raise ValueError(f"{count} configurations: expected at most {MOST_CASES}; give fewer values of some flag")
-    # Lanes innermost: what is compared is measured close together in time, as machines change their pace.
+    if count > MAX_CONFIGURATIONS:
+        raise ValueError(
+            f"{count} configurations: expected at most {MAX_CONFIGURATIONS}; give fewer values to some option"
+        )
+    # Lanes innermost: what is compared is measured close together in time, since the speed of machines varies.
     combined = itertools.product(families, renderers, outputs, transports, sizes, lanes)
-    cases = [
-        Case(family, lane_count, width, height, shown, renderer, transport)
-        for family, renderer, shown, transport, (width, height), lane_count in combined
+    configurations = [
+        Configuration(family, lane_count, width, height, names, renderer, transport)
+        for family, renderer, names, transport, (width, height), lane_count in combined
     ]
-    for case in cases:
-        if case.step_bytes > MOST_STEP_BYTES:
+    for one in configurations:
+        if one.step_bytes > MAX_STEP_BYTES:
             raise ValueError(
-                f"{case.name}: {case.step_bytes:,} bytes of pictures a step: expected at most {MOST_STEP_BYTES:,}; "
+                f"{one.name}: {one.step_bytes:,} bytes of frames a step: expected at most {MAX_STEP_BYTES:,}; "
                 "give fewer --lanes or a smaller --size"
             )
-    return cases
+    return configurations
 
 
-LEAST_STEPS = 3
-"""However long they take."""
-_WARM_UP_PART = 0.15
-"""Of the time that is measured: memory grows and caches fill before."""
-_KINDS_OF_ACTIONS = 8
-_KEPT = 128
-"""Of the ticks and of the client's steps, the last ones, for the timeline."""
+MIN_STEPS = 3
+"""Steps that are measured at least, however long they take."""
+_WARM_UP_FRACTION = 0.15
+"""Time to step before measuring, as a fraction of the measured time: memory grows and caches fill."""
+_ACTION_COUNT = 8
+_TIMELINE_LENGTH = 128
+"""Ticks and client steps that are kept for the timeline."""
 _TIMEOUT_S = 120.0
-_TRANSPORTS: dict[str, Any] = {"local": "auto", "shm": "shm", "unix": "grpc", "tcp": "grpc"}
-"""What the client calls them."""
+_CLIENT_TRANSPORTS: dict[str, Any] = {"local": "auto", "shm": "shm", "unix": "grpc", "tcp": "grpc"}
+"""The client's names of the transports."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one case took."""
+class Measurement:
+    """Times of one configuration."""
 
-    case: Case
+    configuration: Configuration
     device: str
-    """What drew, in words."""
+    """Device that drew, as the server names it."""
     steps: int
-    """Of all lanes together."""
+    """Steps; each advances all lanes."""
     seconds: float
-    """That they took."""
+    """Time of these steps."""
     step_ms: tuple[float, float]
-    """What half of the steps, and what nineteen in twenty, did not exceed."""
+    """Median and 95th percentile of a step."""
     wall_s: float
-    """Between the two looks at the engine's stopwatch, by the client's clock."""
+    """Time between the two readings of the engine's timer, by the client's clock."""
     stage_s: Mapping[str, float]
-    """What the engine's stages took of that."""
+    """Time of each stage of the engine within that."""
     spans: tuple[Span, ...] = field(default=(), repr=False)
-    """The engine's last stages."""
+    """Last spans of the engine's stages."""
     ticks: tuple[Tick, ...] = field(default=(), repr=False)
     client_steps: tuple[tuple[float, float], ...] = field(default=(), repr=False)
-    """When the client's last steps began and ended, by the same clock."""
+    """Start and end of the client's last steps, by the same clock."""
 
     @property
     def frames_per_s(self) -> float:
-        """A frame is one lane's step with all outputs that were asked for."""
-        return self.steps * self.case.lanes / self.seconds
+        """Frames a second; a frame is one lane's step with all outputs that were requested."""
+        return self.steps * self.configuration.lanes / self.seconds
 
     @property
     def frame_us(self) -> float:
@@ -144,47 +156,47 @@ class Measured:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a usual step of all lanes: the median, which a machine that is busy now and then hardly moves."""
+        """Seconds of a step of all lanes: the median, which other load on the machine hardly changes."""
         return self.step_ms[0] / 1e3
 
     @property
     def shares(self) -> dict[str, float]:
-        """The part of the time that each stage took."""
+        """Fraction of the time that each stage took."""
         return {stage: seconds / self.wall_s for stage, seconds in self.stage_s.items()}
 
     @property
     def accounted(self) -> float:
-        """The part of the time that the stages are together."""
+        """Fraction of the time that all stages took together."""
         return sum(self.stage_s.values()) / self.wall_s
 
 
-def measure(case: Case, address: str, settings: Mapping[str, Any], seconds: float) -> Measured:
-    """Step a world of this case for so long. `address` is `local` or a server's."""
+def measure(configuration: Configuration, address: str, settings: Mapping[str, Any], seconds: float) -> Measurement:
+    """Step a world of this configuration for `seconds`; `address` is `local` or a server's."""
     world = VectorWorld(
         address,
-        [f"eye.{output}" for output in case.outputs],
-        world_settings={"family": case.family, "lanes": case.lanes, "seed": 0, **settings},
-        join_settings={"width": case.width, "height": case.height},
-        transport=_TRANSPORTS[case.transport],
+        [f"eye.{output}" for output in configuration.outputs],
+        world_settings={"family": configuration.family, "lanes": configuration.lanes, "seed": 0, **settings},
+        join_settings={"width": configuration.width, "height": configuration.height},
+        transport=_CLIENT_TRANSPORTS[configuration.transport],
         credentials=Credentials(),
-        renderer=case.renderer,
+        renderer=configuration.renderer,
         timeout_s=_TIMEOUT_S,
     )
     with closing(world):
         world.send_reset(None)
         world.receive()
-        actions = _some_actions(world, case.lanes)
-        _play(world, actions, seconds * _WARM_UP_PART)
-        _stage_s(world)  # the first question takes longer than others
-        # The stopwatch is read at the beginning of the tick that takes the question.
-        from_s, before = time.perf_counter(), _stage_s(world)
-        steps = _play(world, actions, seconds)
-        until_s, after = time.perf_counter(), _stage_s(world)
+        actions = _sample_actions(world, configuration.lanes)
+        _step_for(world, actions, seconds * _WARM_UP_FRACTION)
+        _read_stage_s(world)  # the first reading takes longer than others
+        # The timer is read at the beginning of the tick that handles the request.
+        from_s, before = time.perf_counter(), _read_stage_s(world)
+        steps = _step_for(world, actions, seconds)
+        until_s, after = time.perf_counter(), _read_stage_s(world)
         took_ms = [1e3 * (end - begin) for begin, end in steps]
         cuts = quantiles(took_ms, n=20, method="inclusive")
-        spans, ticks = _timeline(world, from_s, until_s)
-        return Measured(
-            case=case,
+        spans, ticks = _read_timeline(world, from_s, until_s)
+        return Measurement(
+            configuration=configuration,
             device=str(world.read_property("server.device")),
             steps=len(steps),
             seconds=steps[-1][1] - steps[0][0],
@@ -193,24 +205,24 @@ def measure(case: Case, address: str, settings: Mapping[str, Any], seconds: floa
             stage_s=dict(zip(STAGES, (after - before).tolist(), strict=True)),
             spans=spans,
             ticks=ticks,
-            client_steps=tuple(steps[-_KEPT:]),
+            client_steps=tuple(steps[-_TIMELINE_LENGTH:]),
         )
 
 
-def _some_actions(world: VectorWorld, lanes: int) -> list[dict[str, np.ndarray]]:
-    """Taken by lot beforehand, so that no time is spent on it; always the same ones."""
+def _sample_actions(world: VectorWorld, lanes: int) -> list[dict[str, np.ndarray]]:
+    """Return random actions from a fixed seed, sampled beforehand so that it takes no measured time."""
     space: Any = batch_space(build_action_space(world.actions.values(), lanes), lanes)
     space.seed(0)
-    return [space.sample() for _ in range(_KINDS_OF_ACTIONS)]
+    return [space.sample() for _ in range(_ACTION_COUNT)]
 
 
-def _play(world: VectorWorld, actions: list[dict[str, np.ndarray]], seconds: float) -> list[tuple[float, float]]:
-    """Step for so long; when each step began and ended."""
+def _step_for(world: VectorWorld, actions: list[dict[str, np.ndarray]], seconds: float) -> list[tuple[float, float]]:
+    """Step for `seconds`; return the start and end of each step."""
     now = time.perf_counter
     steps: list[tuple[float, float]] = []
     began_s = begin_s = now()
-    while begin_s - began_s < seconds or len(steps) < LEAST_STEPS:
-        world.send(actions[len(steps) % _KINDS_OF_ACTIONS])
+    while begin_s - began_s < seconds or len(steps) < MIN_STEPS:
+        world.send(actions[len(steps) % _ACTION_COUNT])
         world.receive()
         end_s = now()
         steps.append((begin_s, end_s))
@@ -218,24 +230,58 @@ def _play(world: VectorWorld, actions: list[dict[str, np.ndarray]], seconds: flo
     return steps
 
 
-def _stage_s(world: VectorWorld) -> np.ndarray:
+def _read_stage_s(world: VectorWorld) -> np.ndarray:
     return np.asarray(world.read_property("timers.stage_s"))
 
 
-def _timeline(world: VectorWorld, from_s: float, until_s: float) -> tuple[tuple[Span, ...], tuple[Tick, ...]]:
-    """The engine's last stages and ticks within that time: all clocks of a machine are one."""
+def _read_timeline(world: VectorWorld, from_s: float, until_s: float) -> tuple[tuple[Span, ...], tuple[Tick, ...]]:
+    """Return the engine's last spans and ticks between two times."""
     spans = read_spans(world.read_property("timers.spans"))
     ticks = read_ticks(world.read_property("timers.ticks"))
-    kept = [tick for tick in ticks if from_s <= tick.start_s and tick.end_s <= until_s][-_KEPT:]
+    kept = [tick for tick in ticks if from_s <= tick.start_s and tick.end_s <= until_s][-_TIMELINE_LENGTH:]
     begin_s = kept[0].start_s if kept else until_s
     return tuple(span for span in spans if begin_s <= span.start_s and span.end_s <= until_s), tuple(kept)
 
 
 def read_spans(rows: np.ndarray) -> list[Span]:
-    """The property `timers.spans`."""
+    """Parse the property `timers.spans`."""
     return [Span(STAGES[int(stage)], start_s, end_s) for stage, start_s, end_s in rows.tolist()]
 
 
 def read_ticks(rows: np.ndarray) -> list[Tick]:
-    """The property `timers.ticks`."""
+    """Parse the property `timers.ticks`."""
     return [Tick(start_s, end_s, *map(int, sizes)) for start_s, end_s, *sizes in rows.tolist()]
+
+
+class SweepServers:
+    """Servers of a sweep, one for each renderer, started when first needed. All end with its `with` block."""
+
+    def __init__(self, configurations: Sequence[Configuration], family_places: Sequence[str] = ()) -> None:
+        """Take the configurations to make room for; `family_places` are families to add, as MODULE:CLASS."""
+        limits = {
+            "--max-lanes": max(one.lanes for one in configurations),
+            "--max-view-pixels": max(one.pixels for one in configurations),
+            "--max-reply-bytes": max(one.step_bytes for one in configurations) + (64 << 20),
+            "--max-shared-bytes": 8 * max(one.step_bytes for one in configurations) + (1 << 30),
+        }
+        self._flags = [word for flag, value in limits.items() for word in (flag, str(value))]
+        self._flags += [word for place in family_places for word in ("--family", place)]
+        self._addresses: dict[str, list[str]] = {}
+        self._cleanup = ExitStack()
+
+    def address(self, renderer: str, transport: str) -> str:
+        """Return the address, for a transport, of the server with a renderer."""
+        if renderer not in self._addresses:
+            folder = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="worldloom-"))
+            listen = ["--listen", "127.0.0.1:0", "--listen", f"unix:{Path(folder) / 'socket'}"]
+            flags = [*listen, "--renderer", renderer, "--log-level", "error", *self._flags]
+            server = self._cleanup.enter_context(ServerProcess(*flags, show_stderr=True))
+            self._addresses[renderer] = server.addresses
+        tcp, unix = self._addresses[renderer]
+        return unix if transport == "unix" else tcp
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cleanup.close()

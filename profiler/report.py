@@ -1,16 +1,24 @@
-"""How the report looks: one page that needs nothing from elsewhere, on phones and desks, by day and night.
+"""HTML report of a sweep: one file that loads nothing else, for phones and desktops, light and dark.
 
-The report: one HTML file with everything in it.
+Plots are SVG elements whose colours are CSS variables, so that they follow the page. Needs the extra `report`.
 """
 
 import html
 from collections.abc import Iterable, Sequence
 
-from worldloom.profiler import charts
-from worldloom.profiler.findings import Findings, machine
-from worldloom.profiler.measure import Measured
-from worldloom.profiler.pens import DARK, LIGHT, Panel, svg
-from worldloom.profiler.tables import short_time, stages_in_use
+from worldloom.profiler.measure import Measurement
+from worldloom.profiler.plots import (
+    DARK,
+    LIGHT,
+    MAX_PANELS,
+    Panel,
+    growth_panels,
+    svg,
+    throughput_panels,
+    timeline_panels,
+)
+from worldloom.profiler.results import SweepResult, machine
+from worldloom.profiler.tables import FIT_HEADS, fit_cells, stages_in_use
 
 
 def _variables(colors: dict[str, str]) -> str:
@@ -36,7 +44,8 @@ p{margin:6px 0;max-width:75ch}
 .panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,320px),1fr));gap:20px;margin-top:14px}
 figure{margin:0;border:1px solid var(--grid);border-radius:10px;padding:12px}
 figcaption{font-weight:600;font-size:.9rem;margin-bottom:8px}
-svg{display:block;width:100%;height:auto;font-family:inherit}
+svg{display:block;width:100%;height:auto}
+svg text{font-family:inherit!important}
 .legend{display:flex;flex-wrap:wrap;gap:4px 14px;margin:10px 0;font-size:.85rem}
 .legend i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}
 .bars{display:grid;grid-template-columns:minmax(7.5em,max-content) 1fr max-content;gap:4px 10px;align-items:center;
@@ -47,7 +56,7 @@ font-size:.85rem}
 table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;white-space:nowrap}
 th,td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--grid)}
 th{color:var(--soft);font-weight:600}
-.words{text-align:left}
+.texts{text-align:left}
 @media (max-width:600px){th,td{padding:4px 6px}}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 16px;max-width:75ch}
 dt{font-weight:600}
@@ -56,30 +65,30 @@ dd{margin:0}
 )
 
 STAGE_TEXTS = {
-    "wait": "The engine waits for requests: the client, and the way to it and back. Without a server it is the client.",
-    "decode": "Requests are read and checked; worlds are made and joined.",
-    "simulate": "All worlds that are ready take a step.",
-    "plan": "Who asked for what: lanes are dressed, cameras placed, and each picture gets its place in a reply.",
-    "cull": "What may be seen is chosen and packed. The cpu renderer does it inside draw.",
-    "draw": "Pixels are drawn; with gl, orders are given and the drawing is waited for.",
-    "readback": "Pixels come back from the graphics card.",
-    "unpack": "They are put into the replies. The cpu renderer paints there itself.",
+    "wait": "The engine waits for requests: time of the client and the transport. With `local` it is the client's.",
+    "decode": "Requests are parsed and checked; worlds are created and joined.",
+    "simulate": "All worlds that are ready are stepped.",
+    "plan": "Instances are written, cameras placed, and each frame gets its offset in a reply.",
+    "cull": "Visible instances are selected and packed. The cpu renderer does it inside draw.",
+    "draw": "Pixels are drawn; with gl, commands are issued and the drawing is waited for.",
+    "readback": "Pixels are copied from the graphics card.",
+    "unpack": "They are written into the replies. The cpu renderer writes there itself.",
     "fill": "Rewards and other numbers are written into the replies.",
     "send": "Replies are handed to the thread that sends them.",
 }
 
 
-def make_report(findings: Findings) -> str:
-    """The page."""
-    measured = findings.measured
-    fits = findings.fits
+def render_report(result: SweepResult) -> str:
+    """Return the page."""
+    measured = result.measured
+    fits = result.fits
     stages = stages_in_use(one.shares for one in measured)
-    timelines = charts.timeline_panels(measured)
+    timelines = timeline_panels(measured)
     body = [
-        _head(findings),
+        _head(result),
         "<h2>Frames a second</h2>",
-        "<p>A frame is one lane's step with all outputs that were asked for: simulated, drawn, delivered.</p>",
-        _panels(charts.throughput_panels(measured)),
+        "<p>A frame is one lane's step with all outputs that were requested: simulated, drawn, delivered.</p>",
+        _panels(throughput_panels(measured)),
         "<h2>Where the time goes</h2>",
         "<p>The engine's time by stage, as a share of all time; at the right, the microseconds of a frame.</p>",
         _legend(stages),
@@ -87,18 +96,18 @@ def make_report(findings: Findings) -> str:
         "<h2>How cost grows</h2>",
         "<p>Dots are the median step. Lines are the fit: a step takes a fixed time, so much for each lane, and so much "
         "for each pixel of each lane.</p>",
-        _fit_table(findings),
-        _panels(charts.growth_panels(measured, fits)),
+        _fit_table(result),
+        _panels(growth_panels(measured, fits)),
     ]
     if timelines:
         body += [
-            "<h2>The last ticks</h2>",
-            "<p>Above the client's steps, below the engine's stages, in the colours from before. The file trace.json "
+            "<h2>Timeline of the last ticks</h2>",
+            "<p>Above the client's steps, below the engine's stages, in the colours of the bars. The file trace.json "
             "has more of them: open it with Perfetto.</p>",
             _legend(stages),
             _panels(timelines),
         ]
-    body += ["<h2>All configurations</h2>", _case_table(measured, stages), *_failed(findings)]
+    body += ["<h2>All configurations</h2>", _measurement_table(measured, stages), *_failed(result)]
     body += ["<h2>What the stages are</h2>", _stage_list(stages)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -109,21 +118,21 @@ def make_report(findings: Findings) -> str:
     )
 
 
-def _head(findings: Findings) -> str:
-    best = max(findings.measured, key=lambda one: one.frames_per_s)
+def _head(result: SweepResult) -> str:
+    best = max(result.measured, key=lambda one: one.frames_per_s)
     where = machine()
-    unfinished = "" if len(findings.measured) == findings.planned else f" of {findings.planned} planned"
-    given = dict.fromkeys(f"{name}={value}" for one in findings.settings.values() for name, value in one.items())
+    unfinished = "" if len(result.measured) == result.planned else f" of {result.planned} planned"
+    given = dict.fromkeys(f"{name}={value}" for one in result.settings.values() for name, value in one.items())
     settings = ", ".join(given) or "defaults"
     facts = (
-        (f"{best.frames_per_s:,.0f}", f"frames a second at most: {best.case.name}"),
-        (f"{len(findings.measured)}{unfinished}", f"configurations, {findings.seconds:g} s each"),
-        (f"{100 * min(one.accounted for one in findings.measured):.0f} %", "of the time is in some stage, at least"),
+        (f"{best.frames_per_s:,.0f}", f"frames a second at most: {best.configuration.name}"),
+        (f"{len(result.measured)}{unfinished}", f"configurations, {result.seconds:g} s each"),
+        (f"{100 * min(one.accounted for one in result.measured):.0f} %", "of the time is in some stage, at least"),
     )
-    devices = dict.fromkeys(f"{one.case.renderer}: {one.device}" for one in findings.measured)
+    devices = dict.fromkeys(f"{one.configuration.renderer}: {one.device}" for one in result.measured)
     about = (
         f"{where['processor']}, {where['cores']} cores, Python {where['python']}. "
-        f"{'; '.join(devices)}. Settings of the worlds: {settings}. {findings.when}."
+        f"{'; '.join(devices)}. Settings of the worlds: {settings}. {result.when}."
     )
     shown = "".join(
         f'<div class="fact"><b>{html.escape(number)}</b><span>{html.escape(text)}</span></div>'
@@ -133,9 +142,10 @@ def _head(findings: Findings) -> str:
     return f'{title}\n<p class="soft">{html.escape(about)}</p>\n<div class="facts">{shown}</div>'
 
 
-def _panels(panels: Iterable[Panel]) -> str:
+def _panels(panels: Sequence[Panel]) -> str:
     figures = (f"<figure><figcaption>{html.escape(panel.title)}</figcaption>{svg(panel)}</figure>" for panel in panels)
-    return f'<div class="panels">{"".join(figures)}</div>'
+    more = '<p class="soft">Only the first are drawn; the table below has all.</p>' if len(panels) == MAX_PANELS else ""
+    return f'<div class="panels">{"".join(figures)}</div>{more}'
 
 
 def _legend(stages: Sequence[str]) -> str:
@@ -143,16 +153,16 @@ def _legend(stages: Sequence[str]) -> str:
     return f'<div class="legend">{chips}</div>'
 
 
-def _bars(measured: Sequence[Measured]) -> Iterable[str]:
-    """A bar for each case, under a heading for those that differ in lanes and size alone."""
-    groups: dict[tuple[str, ...], list[Measured]] = {}
+def _bars(measured: Sequence[Measurement]) -> Iterable[str]:
+    """Yield a bar for each configuration, under a heading for each group."""
+    groups: dict[tuple[str, ...], list[Measurement]] = {}
     for one in measured:
-        groups.setdefault(one.case.group(), []).append(one)
+        groups.setdefault(one.configuration.group(), []).append(one)
     for group, members in groups.items():
         rows = []
         for one in members:
             parts = "".join(_part(stage, 100 * share) for stage, share in one.shares.items() if share > 0)
-            label = html.escape(f"{one.case.lanes} lanes, {one.case.size}")
+            label = html.escape(f"{one.configuration.lanes} lanes, {one.configuration.size}")
             rows.append(
                 f'<span>{label}</span><div class="bar">{parts}</div><span class="number">{one.frame_us:,.1f} µs</span>'
             )
@@ -163,29 +173,19 @@ def _part(stage: str, percent: float) -> str:
     return f'<i style="width:{percent:.2f}%;background:var(--{stage})" title="{stage} {percent:.1f} %"></i>'
 
 
-def _fit_table(findings: Findings) -> str:
-    if not findings.fits:
+def _fit_table(result: SweepResult) -> str:
+    if not result.fits:
         return '<p class="soft">Too few numbers of lanes or sizes for a fit: give --lanes and --size several.</p>'
-    heads = ("outputs", "renderer", "transport", "fixed", "a lane", "a pixel", "half within", "all within")
-    rows = [
-        (
-            *one.group,
-            *(short_time(value) for value in (one.fixed_s, one.lane_s, one.pixel_s)),
-            f"{100 * one.median_error:.0f} %",
-            f"{100 * one.largest_error:.0f} %",
-        )
-        for one in findings.fits
-    ]
-    return _table(("family", *heads), rows, words=4)
+    return _table(FIT_HEADS, [(*one.group, *fit_cells(one)) for one in result.fits], texts=4)
 
 
-def _case_table(measured: Sequence[Measured], stages: Sequence[str]) -> str:
+def _measurement_table(measured: Sequence[Measurement], stages: Sequence[str]) -> str:
     heads = ["family", "outputs", "renderer", "transport", "size", "lanes", "frames/s", "µs", "ms a step", "95 %"]
     rows = [
         (
-            *one.case.group(),
-            one.case.size,
-            str(one.case.lanes),
+            *one.configuration.group(),
+            one.configuration.size,
+            str(one.configuration.lanes),
             f"{one.frames_per_s:,.0f}",
             f"{one.frame_us:.1f}",
             f"{one.step_ms[0]:.2f}",
@@ -194,26 +194,26 @@ def _case_table(measured: Sequence[Measured], stages: Sequence[str]) -> str:
         )
         for one in measured
     ]
-    return _table((*heads, *(f"{stage} %" for stage in stages)), rows, words=5)
+    return _table((*heads, *(f"{stage} %" for stage in stages)), rows, texts=5)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """The first columns are words; of these, one that says the same everywhere only takes room, and is left out."""
-    same = [number for number in range(words) if len(rows) > 1 and len({row[number] for row in rows}) == 1]
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
+    """Return a table whose first columns are texts; of these, columns with one value throughout are left out."""
+    same = [number for number in range(texts) if len(rows) > 1 and len({row[number] for row in rows}) == 1]
     heads, *rows = ([cell for number, cell in enumerate(row) if number not in same] for row in (heads, *rows))
-    words -= len(same)
+    texts -= len(same)
 
     def line(cells: Sequence[str], tag: str) -> str:
-        kinds = [' class="words"' if number < words else "" for number in range(len(cells))]
+        kinds = [' class="texts"' if number < texts else "" for number in range(len(cells))]
         return "".join(f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
     lines = [f"<tr>{line(heads, 'th')}</tr>", *(f"<tr>{line(row, 'td')}</tr>" for row in rows)]
     return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
 
 
-def _failed(findings: Findings) -> Iterable[str]:
-    for case, problem in findings.failed:
-        yield f"<p>Not measured: {html.escape(case.name)}: {html.escape(problem)}</p>"
+def _failed(result: SweepResult) -> Iterable[str]:
+    for configuration, problem in result.failed:
+        yield f"<p>Not measured: {html.escape(configuration.name)}: {html.escape(problem)}</p>"
 
 
 def _stage_list(stages: Sequence[str]) -> str:

@@ -1,52 +1,25 @@
-"""What was measured, in columns for a terminal."""
+"""Tables of a sweep for the terminal, and the texts of times that all outputs share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from worldloom.profiler.findings import Findings, Fit
-from worldloom.profiler.measure import Measured
+from worldloom.profiler.measure import Measurement
+from worldloom.profiler.results import CostFit, SweepResult
 from worldloom.server.engine.timing import STAGES
+from worldloom.terminal import print_heading, print_table, print_text
 
-_SHORT = {"simulate": "sim", "readback": "read", "unpack": "unpk"}
-"""Stages whose names are longer than their numbers."""
-_TEXT_COLUMNS = 4
+_SHORT_NAMES = {"simulate": "sim", "readback": "read", "unpack": "unpk"}
+"""Heads of stages whose names are wider than their figures."""
+_GROUP_HEADS = ("family", "outputs", "renderer", "transport")
 
 
 def stages_in_use(shares: Iterable[Mapping[str, float]]) -> list[str]:
-    """The stages that took any time at all."""
+    """Return the stages that took any time."""
     known = list(shares)
     return [stage for stage in STAGES if any(one[stage] > 0 for one in known)]
 
 
-def sweep_lines(findings: Findings) -> list[str]:
-    """All of it."""
-    lines: list[str] = []
-    families = list(dict.fromkeys(one.case.family for one in findings.measured))
-    for family in families:
-        lines += [f"{family}: frames a second, µs of a frame, and the share of each stage in %"]
-        lines += [*_case_rows([one for one in findings.measured if one.case.family == family]), ""]
-    if findings.fits:
-        lines += ["a step takes: fixed + for each lane + for each pixel of a lane; by how much that misses", ""]
-        lines += [*_fit_rows(findings.fits), ""]
-    for case, problem in findings.failed:
-        lines += [f"not measured: {case.name}: {problem}"]
-    return lines
-
-
-def in_table(rows: Sequence[Sequence[str]], text_columns: int) -> list[str]:
-    """Aligned columns, the first ones to the left and the others to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if number < text_columns else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return lines
-
-
 def short_time(seconds: float | None) -> str:
-    """With three digits or so, in the unit that suits it."""
+    """Return a time with about three digits, in a suitable unit."""
     if seconds is None:
         return "-"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
@@ -55,23 +28,41 @@ def short_time(seconds: float | None) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def _case_rows(measured: Sequence[Measured]) -> list[str]:
+def print_sweep(result: SweepResult) -> None:
+    """Print a table for each family, the fits, and what could not be measured."""
+    for family in dict.fromkeys(one.configuration.family for one in result.measured):
+        print_heading(f"{family}: frames a second, µs of a frame, and the share of each stage in %")
+        _print_measurements([one for one in result.measured if one.configuration.family == family])
+        print()
+    if result.fits:
+        print_heading("a step takes: fixed + for each lane + for each pixel of a lane; error of the fit")
+        _print_fits(result.fits)
+        print()
+    for configuration, problem in result.failed:
+        print_text(f"not measured: {configuration.name}: {problem}")
+
+
+def fit_cells(one: CostFit) -> list[str]:
+    """Return the figures of a fit as texts: fixed, a lane, a pixel, median and largest error."""
+    times = [short_time(value) for value in (one.fixed_s, one.lane_s, one.pixel_s)]
+    return [*times, *(f"{100 * error:.0f} %" for error in (one.median_error, one.largest_error))]
+
+
+FIT_HEADS = (*_GROUP_HEADS, "fixed", "a lane", "a pixel", "half within", "all within")
+
+
+def _print_measurements(measured: Sequence[Measurement]) -> None:
     stages = stages_in_use(one.shares for one in measured)
-    head = ["renderer", "transport", "outputs", "size", "lanes", "frames/s", "µs"]
-    rows = [[*head, *(_SHORT.get(stage, stage) for stage in stages)]]
+    heads = ["renderer", "transport", "outputs", "size", "lanes", "frames/s", "µs"]
+    heads += [_SHORT_NAMES.get(stage, stage) for stage in stages]
+    rows = []
     for one in measured:
-        case = one.case
-        cells = [case.renderer, case.transport, case.shown, case.size, str(case.lanes)]
+        of = one.configuration
+        cells = [of.renderer, of.transport, of.output_names, of.size, str(of.lanes)]
         cells += [f"{one.frames_per_s:,.0f}", f"{one.frame_us:.1f}"]
         rows.append([*cells, *(f"{100 * one.shares[stage]:.0f}" for stage in stages)])
-    return in_table(rows, _TEXT_COLUMNS)
+    print_table(rows, text_columns=4, heads=heads)
 
 
-def _fit_rows(fits: Sequence[Fit]) -> list[str]:
-    rows = [["family", "outputs", "renderer", "transport", "fixed", "a lane", "a pixel", "half within", "all within"]]
-    for one in fits:
-        family, outputs, renderer, transport = one.group
-        times = [short_time(one.fixed_s), short_time(one.lane_s), short_time(one.pixel_s)]
-        errors = [f"{100 * one.median_error:.0f} %", f"{100 * one.largest_error:.0f} %"]
-        rows.append([family, outputs, renderer, transport, *times, *errors])
-    return in_table(rows, _TEXT_COLUMNS)
+def _print_fits(fits: Sequence[CostFit]) -> None:
+    print_table([[*one.group, *fit_cells(one)] for one in fits], text_columns=4, heads=FIT_HEADS)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from worldloom.demo.film import LABEL_PALETTE, depth_colors, label_colors, tile
+from worldloom.demo.images import LABEL_PALETTE, depth_colors, label_colors, tile
 from worldloom.kernels.outputs import DEPTH, RGB, SEGMENTATION, outputs_of
 from worldloom.kernels.tables import U8, ViewTable
 from worldloom.render.arena import allocate_arena, get_frame, lay_out

@@ -10,10 +10,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from scripts.worlds_images import draw_cameras, label_swatch, shown_settings
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.render.choose import make_renderer
-from worldloom.render.png import write_png
 from worldloom.worlds.describe import (
     COMMON_OBSERVATIONS,
     Description,
@@ -145,10 +146,10 @@ def main() -> None:
     renderer = make_renderer("cpu")
     for family in families():
         for camera, sheet in draw_cameras(family, renderer).items():
-            write_png(IMAGES / image_name(family.name, camera), sheet)
+            Image.fromarray(sheet).save(IMAGES / image_name(family.name, camera))
     renderer.close()
     for label in range(max(len(family.labels) for family in families())):
-        write_png(IMAGES / swatch_name(label), label_swatch(label))
+        Image.fromarray(label_swatch(label)).save(IMAGES / swatch_name(label))
     with tempfile.TemporaryDirectory() as folder:
         run_tutorial(Path(folder))
         (IMAGES / "balloon.png").write_bytes((Path(folder) / "balloon.png").read_bytes())

@@ -1,8 +1,8 @@
-"""Peers beside us, in one run: `make bench-peers`.
+"""Command of the comparison with peers: `make bench-peers`.
 
     python -m worldloom.bench.peers [--only bigfish miniworld vizdoom mujoco] [--page docs/peers.md]
 
-Every side is a process of its own (or two) and there all the time; the rounds go from one to the next.
+Every implementation has a process of its own (or two) during all rounds; each round measures one after the other.
 """
 
 import argparse
@@ -14,127 +14,129 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from worldloom.bench.measuring import (
-    Play,
+    RateFunction,
     add_options,
     at_least_one,
-    circumstances,
+    describe_conditions,
+    limit_cores,
+    measure_in_turn,
     medians,
-    play_in_turn,
-    take_cores,
     write_page,
 )
-from worldloom.bench.peers.contests import CONTESTS, OURS, Contest, report
-from worldloom.bench.peers.worker import PeerError, Worker
+from worldloom.bench.peers.comparisons import COMPARISONS, WORLDLOOM, Comparison, report
+from worldloom.bench.peers.process import PeerError, PeerProcess
 
 PYTHON = Path(".venv-peers/bin/python")
 _PACKAGES = ("worldloom", "numba")
 
 
-class Company:
-    """All sides that are compared. They end with it."""
+class PeerProcesses:
+    """Processes of everything that is compared. All end with its `with` block."""
 
     def __init__(self, python: Path) -> None:
         self.versions: dict[str, str] = {}
-        self._python = python.absolute()  # not resolved: an environment's Python is a link that it is known by
-        self._ends = ExitStack()
+        self._python = python.absolute()  # not resolved: a virtual environment is found by the path of its link
+        self._cleanup = ExitStack()
 
-    def __enter__(self) -> "Company":
+    def __enter__(self) -> "PeerProcesses":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ends.close()
+        self._cleanup.close()
 
-    def invite(self, program: str, commands: Sequence[Sequence[str]]) -> Play:
-        """Processes of a side, which are ready."""
-        workers = []
-        for words in commands:
-            workers.append(Worker(program, words, None if program == OURS else self._python))
-            self._ends.callback(workers[-1].close)
-        for worker in workers:
-            worker.wait_until_ready()
-            self.versions.update(worker.about)
+    def start(self, program: str, commands: Sequence[Sequence[str]]) -> RateFunction:
+        """Start a process for each command and wait until all are ready; return the function that measures them."""
+        started = []
+        for arguments in commands:
+            started.append(PeerProcess(program, arguments, None if program == WORLDLOOM else self._python))
+            self._cleanup.callback(started[-1].close)
+        for process in started:
+            process.wait_until_ready()
+            self.versions.update(process.about)
 
-        def play(seconds: float) -> float:
-            for worker in workers:
-                worker.start(seconds)
-            return sum(worker.finish(seconds) for worker in workers)
+        def measure_rate(seconds: float) -> float:
+            for process in started:
+                process.start(seconds)
+            return sum(process.finish(seconds) for process in started)
 
-        return play
+        return measure_rate
 
 
 def measure(
-    contests: Sequence[Contest], envs: int, company: Company, rounds: int, seconds: float
+    comparisons: Sequence[Comparison], envs: int, processes: PeerProcesses, rounds: int, seconds: float
 ) -> dict[str, list[float]]:
-    """Frames a second of each side in each round."""
-    plays: dict[str, Play] = {}
-    for contest in contests:
-        for side in contest.sides:
-            key = contest.key(side, envs)
-            if key not in plays:
+    """Return frames a second of each implementation in each round."""
+    runs: dict[str, RateFunction] = {}
+    for comparison in comparisons:
+        for one in comparison.implementations:
+            key = comparison.key(one, envs)
+            if key not in runs:
                 print(f"making {key} environments", file=sys.stderr, flush=True)
-                plays[key] = company.invite(side.program, contest.commands(side, envs))
-    return play_in_turn(plays, rounds, seconds)
+                runs[key] = processes.start(one.program, comparison.commands(one, envs))
+    return measure_in_turn(runs, rounds, seconds)
 
 
-def options() -> argparse.ArgumentParser:
-    """What the command takes."""
-    parser = argparse.ArgumentParser(
-        prog="python -m worldloom.bench.peers", description="Other ways to get pixels, beside worldloom."
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m worldloom.bench.peers", description="Other environments that render, beside worldloom."
     )
-    names = [contest.name for contest in CONTESTS]
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="which comparisons (all)")
-    parser.add_argument("--envs", type=at_least_one, default=64, help="environments of each side (%(default)s)")
-    parser.add_argument("--python", type=Path, default=PYTHON, help="the Python that has the peers (%(default)s)")
-    parser.add_argument("--page", type=Path, help="put the tables into this page, between its marks")
-    parser.add_argument(
-        "--json", type=Path, metavar="FOLDER", help="write all rounds of each comparison to files there"
-    )
-    add_options(parser, seconds=1.0)
-    return parser
+    names = [comparison.name for comparison in COMPARISONS]
+    made.add_argument("--only", nargs="+", choices=names, default=names, help="which comparisons (all)")
+    made.add_argument("--envs", type=at_least_one, default=64, help="environments of each side (%(default)s)")
+    made.add_argument("--python", type=Path, default=PYTHON, help="the Python that has the peers (%(default)s)")
+    made.add_argument("--page", type=Path, help="put the tables into this page, between its marks")
+    made.add_argument("--json", type=Path, metavar="FOLDER", help="write all rounds of each comparison to files there")
+    add_options(made, seconds=1.0)
+    return made
 
 
 def write_json(
-    folder: Path, contests: Sequence[Contest], envs: int, rates: dict[str, list[float]], conditions: dict[str, object]
+    folder: Path,
+    comparisons: Sequence[Comparison],
+    envs: int,
+    rates: dict[str, list[float]],
+    conditions: dict[str, object],
 ) -> None:
-    """A file for each comparison."""
+    """Write a file for each comparison."""
     folder.mkdir(parents=True, exist_ok=True)
-    for contest in contests:
+    for comparison in comparisons:
         sides = [
             {
-                "name": side.name,
-                "environments": contest.envs_of(side, envs),
-                "processes": side.processes,
-                "includes": side.includes,
-                "frames_per_s": rates[contest.key(side, envs)],
+                "name": one.name,
+                "environments": comparison.envs_of(one, envs),
+                "processes": one.processes,
+                "includes": one.includes,
+                "frames_per_s": rates[comparison.key(one, envs)],
             }
-            for side in contest.sides
+            for one in comparison.implementations
         ]
-        found = {**conditions, "width": contest.width, "height": contest.height, "sides": sides}
-        (folder / f"{contest.name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        found = {**conditions, "width": comparison.width, "height": comparison.height, "sides": sides}
+        (folder / f"{comparison.name}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
-def main(words: list[str]) -> int:
-    """Measure, and tell."""
-    chosen = options().parse_args(words)
-    contests = [contest for contest in CONTESTS if contest.name in chosen.only]
+def main(arguments: list[str]) -> int:
+    """Measure, print the tables, and write the files."""
+    chosen = parser().parse_args(arguments)
+    comparisons = [comparison for comparison in COMPARISONS if comparison.name in chosen.only]
     if not chosen.python.exists():
         print(f"there is no {chosen.python}: `make bench-peers` makes it, and runs this", file=sys.stderr)
         return 2
     try:
-        take_cores(chosen.cores)
-        with Company(chosen.python) as company:
-            rates = measure(contests, chosen.envs, company, chosen.rounds, chosen.seconds)
+        limit_cores(chosen.cores)
+        with PeerProcesses(chosen.python) as processes:
+            rates = measure(comparisons, chosen.envs, processes, chosen.rounds, chosen.seconds)
     except (PeerError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    peers = ", ".join(f"{name} {version}" for name, version in company.versions.items() if name not in _PACKAGES)
-    command = shlex.join(["python", "-m", "worldloom.bench.peers", *words])
-    conditions = f"{circumstances(_PACKAGES)}. Peers: {peers}."
+    peers = ", ".join(f"{name} {version}" for name, version in processes.versions.items() if name not in _PACKAGES)
+    command = shlex.join(["python", "-m", "worldloom.bench.peers", *arguments])
+    conditions = f"{describe_conditions(_PACKAGES)}. Peers: {peers}."
     taken = f"Medians of {chosen.rounds} rounds of {chosen.seconds:g} s, in turn: `{command}`"
-    lines = ["", conditions, taken, "", *report(contests, chosen.envs, medians(rates))]
+    lines = ["", conditions, taken, "", *report(comparisons, chosen.envs, medians(rates))]
     print("\n".join(lines))
     if chosen.json is not None:
-        write_json(chosen.json, contests, chosen.envs, rates, {"conditions": conditions, "command": command})
+        write_json(chosen.json, comparisons, chosen.envs, rates, {"conditions": conditions, "command": command})
     if chosen.page is not None:
         write_page(chosen.page, lines)
     return 0

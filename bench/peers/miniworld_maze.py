@@ -5,14 +5,14 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from .pace import Player, options, run
+from .program import Stepper, options, run
 
 _ACTIONS = 3
 _DIFFERENT_ACTIONS = 1024
 
 
-def make(chosen: argparse.Namespace) -> Player:
-    """One after the other in this process; those whose episode has ended begin another."""
+def make_envs(args: argparse.Namespace) -> Stepper:
+    """Make environments that step one after the other in this process, reset when their episode ends."""
     import pyglet
 
     pyglet.options["headless"] = True  # before MiniWorld opens a window
@@ -20,8 +20,8 @@ def make(chosen: argparse.Namespace) -> Player:
     import miniworld  # noqa: F401  # it registers its environments
     import numpy as np
 
-    size = {"obs_width": chosen.width, "obs_height": chosen.height}
-    envs = [gymnasium.make("MiniWorld-Maze-v0", **size) for _ in range(chosen.envs)]
+    size = {"obs_width": args.width, "obs_height": args.height}
+    envs = [gymnasium.make("MiniWorld-Maze-v0", **size) for _ in range(args.envs)]
     for seed, env in enumerate(envs):
         env.reset(seed=seed)
     actions = np.random.default_rng(0).integers(0, _ACTIONS, _DIFFERENT_ACTIONS).tolist()
@@ -36,12 +36,12 @@ def make(chosen: argparse.Namespace) -> Player:
         steps += 1
         return 1
 
-    return Player(step, {"miniworld": version("miniworld"), "pyglet": version("pyglet")})
+    return Stepper(step, {"miniworld": version("miniworld"), "pyglet": version("pyglet")})
 
 
-def main(words: Sequence[str]) -> int:
-    """Run as the words say."""
-    return run(options("MiniWorld-Maze.", 80, 60), make, words)
+def main(arguments: Sequence[str]) -> int:
+    """Run with these arguments."""
+    return run(options("MiniWorld-Maze.", 80, 60), make_envs, arguments)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""MuJoCo's own renderer on a cart with a pole, by way of EGL, with everything off that ours does not draw either.
+"""MuJoCo's own renderer on a cart with a pole, by EGL, with everything off that worldloom does not draw either.
 
 At its defaults it draws shadows, reflections and four samples a pixel, and takes many times as long.
 """
@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .pace import Player, options, run
+from .program import Stepper, options, run
 
 _MODEL = """
 <mujoco>
@@ -37,19 +37,19 @@ _MODEL = """
 _PLAIN = ("mjRND_SHADOW", "mjRND_REFLECTION", "mjRND_SKYBOX", "mjRND_FOG", "mjRND_HAZE")
 
 
-def make(chosen: argparse.Namespace) -> Player:
-    """A state for each environment, one after the other through one renderer."""
+def make_envs(args: argparse.Namespace) -> Stepper:
+    """Make a state for each environment, drawn one after the other by one renderer."""
     os.environ["MUJOCO_GL"] = "egl"
     import mujoco
     import numpy as np
 
-    model = mujoco.MjModel.from_xml_string(_MODEL.format(width=chosen.width, height=chosen.height))
-    renderer = mujoco.Renderer(model, chosen.height, chosen.width)
+    model = mujoco.MjModel.from_xml_string(_MODEL.format(width=args.width, height=args.height))
+    renderer = mujoco.Renderer(model, args.height, args.width)
     for flag in _PLAIN:
         renderer.scene.flags[getattr(mujoco.mjtRndFlag, flag)] = 0
-    states = [mujoco.MjData(model) for _ in range(chosen.envs)]
+    states = [mujoco.MjData(model) for _ in range(args.envs)]
     forces = np.random.default_rng(0).uniform(-1, 1, 1024)
-    frame = np.empty((chosen.height, chosen.width, 3), np.uint8)
+    frame = np.empty((args.height, args.width, 3), np.uint8)
     steps = 0
 
     def step() -> int:
@@ -62,12 +62,12 @@ def make(chosen: argparse.Namespace) -> Player:
         steps += 1
         return 1
 
-    return Player(step, {"mujoco": mujoco.__version__})
+    return Stepper(step, {"mujoco": mujoco.__version__})
 
 
-def main(words: Sequence[str]) -> int:
-    """Run as the words say."""
-    return run(options("A cart with a pole by MuJoCo.", 64, 64), make, words)
+def main(arguments: Sequence[str]) -> int:
+    """Run with these arguments."""
+    return run(options("A cart with a pole by MuJoCo.", 64, 64), make_envs, arguments)
 
 
 if __name__ == "__main__":

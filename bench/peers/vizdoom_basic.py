@@ -5,22 +5,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .pace import Player, options, run
+from .program import Stepper, options, run
 
 _SIZES = {(160, 120): "RES_160X120", (320, 240): "RES_320X240"}
 _ACTIONS = ([1, 0, 0], [0, 1, 0], [0, 0, 1])
 
 
-def make(chosen: argparse.Namespace) -> Player:
-    """One game after the other; those whose episode has ended begin another."""
+def make_envs(args: argparse.Namespace) -> Stepper:
+    """Make games that step one after the other, restarted when their episode ends."""
     import vizdoom
 
-    size = _SIZES.get((chosen.width, chosen.height))
+    size = _SIZES.get((args.width, args.height))
     if size is None:
         known = ", ".join(f"{width} × {height}" for width, height in _SIZES)
-        sys.exit(f"{chosen.width} × {chosen.height} pixels: expected one of {known}")
+        sys.exit(f"{args.width} × {args.height} pixels: expected one of {known}")
     games = []
-    for seed in range(chosen.envs):
+    for seed in range(args.envs):
         game = vizdoom.DoomGame()
         game.load_config(str(Path(vizdoom.scenarios_path) / "basic.cfg"))
         game.set_window_visible(False)
@@ -42,12 +42,12 @@ def make(chosen: argparse.Namespace) -> Player:
         steps += 1
         return 1
 
-    return Player(step, {"vizdoom": vizdoom.__version__})
+    return Stepper(step, {"vizdoom": vizdoom.__version__})
 
 
-def main(words: Sequence[str]) -> int:
-    """Run as the words say."""
-    return run(options("ViZDoom, basic.", 160, 120), make, words)
+def main(arguments: Sequence[str]) -> int:
+    """Run with these arguments."""
+    return run(options("ViZDoom, basic.", 160, 120), make_envs, arguments)
 
 
 if __name__ == "__main__":

@@ -1,50 +1,23 @@
-"""A `worldloom serve` in another process, as users run it."""
+"""`worldloom serve` in another process, with what tests and long runs check of it."""
 
-import queue
 import re
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
-START_TIMEOUT_S = 240.0
-"""Kernels that were never compiled on this machine take most of a minute; the others a second."""
-STOP_TIMEOUT_S = 30.0
+from worldloom.server import launch
+
+IDLE_TIMEOUT_S = 30.0
 WORLDLOOM = Path(sys.executable).parent / "worldloom"
 
 
-class ServerProcess:
-    """A server that listens. What it prints is collected all the while, so that it never waits for a reader."""
+class ServerProcess(launch.ServerProcess):
+    """A server on the cpu renderer and a free port, whose memory and threads can be looked at."""
 
     def __init__(self, *flags: str) -> None:
-        command = [str(WORLDLOOM), "serve", "--listen", "127.0.0.1:0", "--renderer", "cpu", *flags]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._log: list[str] = []
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._readers = [
-            threading.Thread(target=_pass_lines, args=(self._process.stdout, self._lines), daemon=True),
-            threading.Thread(target=_keep_lines, args=(self._process.stderr, self._log), daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
-        self.address = self._wait_until_it_listens()
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
-
-    @property
-    def log(self) -> str:
-        """What it has written to stderr."""
-        return "".join(self._log)
+        super().__init__("--listen", "127.0.0.1:0", "--renderer", "cpu", *flags)
 
     @property
     def resident_bytes(self) -> int:
@@ -55,8 +28,8 @@ class ServerProcess:
         return (int(found["VmRSS"]) - int(found["RssShmem"])) * 1024
 
     def wait_until_idle(self) -> None:
-        """Wait until there is nothing left for it to do: all its threads sleep, also those that were not let run."""
-        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        """Wait until it has nothing left to do: all its threads have been asleep for a while."""
+        deadline_s = time.monotonic() + IDLE_TIMEOUT_S
         quiet = 0
         while quiet < 40:
             assert time.monotonic() < deadline_s, "the server is busy for too long"
@@ -64,41 +37,17 @@ class ServerProcess:
             quiet = quiet + 1 if all(_state(task) == "S" for task in tasks) else 0
             time.sleep(0.005)
 
-    def stop(self) -> None:
-        """Ask it to end, as service managers do. It does, with exit code 0 and without a word of an error."""
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        finally:
-            self.kill()
+    def stop_cleanly(self) -> None:
+        """End it; assert exit code 0 and no error in its log."""
+        code = self.stop()
         assert code == 0, f"exit code {code}: expected 0\n{self.log}"
         assert " ERROR " not in self.log, self.log
         assert "Traceback" not in self.log, self.log
 
-    def kill(self) -> None:
-        """End it, whatever it does."""
-        self._process.kill()
-        self._process.wait(STOP_TIMEOUT_S)
-        for reader in self._readers:
-            reader.join(STOP_TIMEOUT_S)
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
-
-    def _wait_until_it_listens(self) -> str:
-        try:
-            while (line := self._lines.get(timeout=START_TIMEOUT_S)) is not None:
-                if line.startswith("listening on "):
-                    return line.removeprefix("listening on ").strip()
-        except queue.Empty:
-            pass
-        self.kill()
-        raise AssertionError(f"the server did not start\n{self.log}")
-
 
 @contextmanager
 def serving(*flags: str) -> Iterator[ServerProcess]:
-    """A server with these flags, which ends well when the block does."""
+    """A server with these flags, stopped at the end of the block; it must end cleanly."""
     server = ServerProcess(*flags)
     try:
         yield server
@@ -106,23 +55,30 @@ def serving(*flags: str) -> Iterator[ServerProcess]:
         server.kill()
         sys.stderr.write(server.log[-4000:])
         raise
-    server.stop()
+    server.stop_cleanly()
+
+
+def failed_start(*arguments: str, folder: Path | None = None) -> str:
+    """Return the line in which a server says why it cannot start."""
+    try:
+        server = launch.ServerProcess(*arguments, folder=folder)
+    except launch.ServerStartError as error:
+        failed = error
+    else:
+        server.kill()
+        raise AssertionError(f"the server started: {arguments}")
+    assert failed.exit_code == 1, failed
+    assert failed.output == ""
+    lines = failed.log.splitlines()
+    assert "Traceback" not in failed.log
+    assert lines[-1].startswith("worldloom serve: ")
+    assert all(" INFO " in line for line in lines[:-1])
+    return lines[-1].removeprefix("worldloom serve: ")
 
 
 def _state(stat: Path) -> str:
-    """What a thread does: R for running, S for sleeping."""
+    """State of a thread: R for running, S for sleeping."""
     try:
         return stat.read_text().rpartition(") ")[2][0]
     except OSError:  # it has just ended
         return "S"
-
-
-def _pass_lines(pipe: IO[str], lines: "queue.SimpleQueue[str | None]") -> None:
-    for line in pipe:
-        lines.put(line)
-    lines.put(None)
-
-
-def _keep_lines(pipe: IO[str], kept: list[str]) -> None:
-    for line in pipe:
-        kept.append(line)

@@ -2,9 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from worldloom.server.commands.families import add_families, add_family_options, in_columns, terminal_width, wrapped
+from worldloom.server.commands.families import add_families, add_family_options
+from worldloom.terminal import print_columns, print_heading, print_text
 from worldloom.worlds.describe import Description, describe, format_range, format_type, format_value
 from worldloom.worlds.registry import find_family
 from worldloom.worlds.settings import parse_assignments
@@ -23,34 +24,37 @@ def run(args: argparse.Namespace) -> int:
     add_families(args.families, args.model_dirs)
     family = find_family(args.name)
     described = describe(family, parse_assignments(family.settings, args.more_words))
-    print(json.dumps(described, indent=2) if args.json else "\n".join(_lines(described, terminal_width())))
+    if args.json:
+        print(json.dumps(described, indent=2))
+    else:
+        _print(described)
     return 0
 
 
-def _lines(of: Description, width: int) -> Iterator[str]:
-    """Return the description as lines of text."""
-    yield of["family"]
-    yield from wrapped(of["text"], width, "  ")
-    yield from _section("Settings: type, default, range", [_setting(one) for one in of["settings"]], width)
+def _print(of: Description) -> None:
+    """Print the description as text for people."""
+    print_heading(of["family"])
+    print_text(of["text"], indent=2)
+    _print_section("Settings: type, default, range", [_setting(one) for one in of["settings"]])
     if of["missing"]:
-        yield ""
-        yield from wrapped(f"What more there is depends on {' and '.join(of['missing'])}: say NAME=VALUE.", width, "")
+        print()
+        print_text(f"What more there is depends on {' and '.join(of['missing'])}: say NAME=VALUE.")
         return
     agents = "one agent" if of["agents"] == 1 else f"each of {of['agents']} agents"
-    yield from _section(f"Actions of {agents}", [_spec(one) for one in of["actions"]], width)
-    yield from _section(f"Observations of {agents}", [_spec(one) for one in of["observations"]], width)
-    yield from _section("Observations that every world has", [_spec(one) for one in of["every_world"]], width)
-    yield from _section("Cameras", [(one["name"], one["text"]) for one in of["cameras"]], width)
+    _print_section(f"Actions of {agents}", [_spec(one) for one in of["actions"]])
+    _print_section(f"Observations of {agents}", [_spec(one) for one in of["observations"]])
+    _print_section("Observations that every world has", [_spec(one) for one in of["every_world"]])
+    _print_section("Cameras", [(one["name"], one["text"]) for one in of["cameras"]])
     pictures = [(one["name"], format_type(one), one["text"]) for camera in of["cameras"] for one in camera["outputs"]]
-    yield from _section("Pictures they take", pictures, width)
+    _print_section("Pictures they take", pictures)
     labels = [(f"{one['label']:>3}", one["text"]) for one in of["labels"]]
-    yield from _section("Labels in segmentation", labels, width)
+    _print_section("Labels in segmentation", labels)
 
 
-def _section(title: str, rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
-    yield ""
-    yield title
-    yield from in_columns(rows, width) or ["  none"]
+def _print_section(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    print()
+    print_heading(title)
+    print_columns(rows or [("none", "")])
 
 
 def _setting(one: Description) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from worldloom.kernels.compiling import CACHE_FOLDER
 from worldloom.render.choose import Choice, choose, explain
 from worldloom.render.devices import INSTALL_COMMAND, Device, list_devices, missing_parts, probe
+from worldloom.terminal import print_columns, print_heading, print_text
 
 _PACKAGES = {
     "worldloom": "",
@@ -62,7 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine this machine and print the results; return 0 if some renderer works, 1 if not."""
     findings = examine(args.device)
-    print(json.dumps(findings.as_dict(), indent=2) if args.json else describe(findings))
+    if args.json:
+        print(json.dumps(findings.as_dict(), indent=2))
+    else:
+        _print(findings)
     return 0 if findings.can_draw else 1
 
 
@@ -86,29 +90,33 @@ def examine(device: int | None = None) -> Findings:
     )
 
 
-def describe(findings: Findings) -> str:
-    """Return the results as lines of text."""
+def _print(findings: Findings) -> None:
+    """Print the findings as text for people."""
     packages = [("python", findings.python, "")]
     packages += [(name, findings.versions[name] or "not installed", why) for name, why in _PACKAGES.items()]
     cache = f"{findings.cache_folder} ({findings.cache_bytes / 1e6:.1f} MB)"
-    sections = [
-        ("Versions", _aligned(packages)),
-        (
-            "Processor",
-            _aligned(
-                [
-                    ("threads", str(findings.threads), "that the cpu renderer may use"),
-                    ("kernel cache", cache, ""),
-                ]
-            ),
-        ),
-        ("Graphics devices, as EGL lists them (EGL is OpenGL without a window)", _device_lines(findings.devices)),
-        ("Renderer", _renderer_lines(findings)),
-    ]
+    print_heading("Versions")
+    print_columns(packages)
+    print()
+    print_heading("Processor")
+    print_columns([("threads", f"{findings.threads} that the cpu renderer may use"), ("kernel cache", cache)])
+    _print_section(
+        "Graphics devices, as EGL lists them (EGL is OpenGL without a window)", _device_lines(findings.devices)
+    )
+    _print_section("Renderer", _renderer_lines(findings))
     if findings.missing:
-        parts = [f"- {part}" for part in findings.missing]
-        sections.append(("Missing for OpenGL", [*parts, "", "Install with:", f"  {INSTALL_COMMAND}"]))
-    return "\n\n".join("\n".join([title, *(f"  {line}".rstrip() for line in lines)]) for title, lines in sections)
+        _print_section("Missing for OpenGL", [f"- {part}" for part in findings.missing])
+        print()
+        print_text("Install with:", indent=2)
+        print(f"    {INSTALL_COMMAND}")
+
+
+def _print_section(title: str, lines: Iterable[str]) -> None:
+    print()
+    print_heading(title)
+    for line in lines:
+        text = line.lstrip()
+        print_text(text, indent=2 + len(line) - len(text))
 
 
 def _device_lines(devices: list[Device]) -> list[str]:
@@ -133,14 +141,6 @@ def _renderer_lines(findings: Findings) -> list[str]:
         first = findings.usable_devices[0]
         lines.append(f"To draw with OpenGL instead: worldloom serve --renderer gl --device {first}")
     return lines
-
-
-def _aligned(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Align rows of name, value and remark in columns; a remark follows its value directly where that is long."""
-    rows = list(rows)
-    names = max(len(name) for name, _, _ in rows)
-    values = max((len(value) for _, value, remark in rows if remark), default=0)
-    return [f"{name:<{names}}  {value:<{values}}  {remark}".rstrip() for name, value, remark in rows]
 
 
 def _version(package: str) -> str | None:

@@ -3,7 +3,8 @@
 import argparse
 import json
 
-from worldloom.server.commands.families import add_families, add_family_options, in_columns, terminal_width
+from worldloom.server.commands.families import add_families, add_family_options
+from worldloom.terminal import print_columns
 from worldloom.worlds.registry import FamilyError, find_family, known_families
 
 
@@ -21,9 +22,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2))
         return 0
     rows = [(one["family"] or "", one["text"] or f"cannot be used: {one['problem']}") for one in found]
-    print("\n".join(in_columns(rows, terminal_width(), indent="")) or "There are no families.")
-    if found:
-        print("\n`worldloom describe FAMILY` describes one of them.")
+    print_columns(rows, indent=0)
+    print("\n`worldloom describe FAMILY` describes one of them." if rows else "There are no families.")
     return 0
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from worldloom.bench import ablation
-from worldloom.bench.ablation import ASIDE, LADDER, Load
+from worldloom.bench.ablation import SIDE_VARIANTS, VARIANTS, Workload
 from worldloom.bench.measuring import BEGIN, END
 
-NAMES = [rung.name for rung in (*LADDER, *ASIDE)]
+NAMES = [variant.name for variant in (*VARIANTS, *SIDE_VARIANTS)]
 
 
 def test_each_row_is_compared_with_the_row_before_and_the_first() -> None:
     rates = {name: [10.0**k, 10.0**k, 1.0] for k, name in enumerate(NAMES)}
-    lines = ablation.report(Load("maze", 64, 256), rates)
+    lines = ablation.report(Workload("maze", 64, 256), rates)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
-    ladder, aside = rows[1 : 1 + len(LADDER)], rows[2 + len(LADDER) :]
+    ladder, aside = rows[1 : 1 + len(VARIANTS)], rows[2 + len(VARIANTS) :]
     assert [row[0] for row in ladder + aside] == NAMES
     assert [row[2:] for row in ladder] == [
         ["1", "", "1.00 ×"],

@@ -39,7 +39,7 @@ every_family = pytest.mark.parametrize("family", SHORT)
 def addresses() -> Iterator[list[str]]:
     """Of the naive server and of ours."""
     with naive_process("cpu") as naive, serving() as ours:
-        yield [naive, ours.address]
+        yield [naive.address, ours.address]
 
 
 def play_both(addresses: list[str], family: str, steps: int, lanes: int | None = None) -> int:
@@ -83,7 +83,7 @@ def test_vector_worlds_are_those_of_our_server(addresses: list[str], family: str
 @pytest.mark.gl
 def test_opengl_draws_the_same_alone_and_in_batches() -> None:
     with naive_process("gl") as naive, serving("--renderer", "gl") as ours:
-        play_both([naive, ours.address], "maze", steps=5, lanes=2)
+        play_both([naive.address, ours.address], "maze", steps=5, lanes=2)
 
 
 def test_refusals_are_the_clients_own(addresses: list[str]) -> None:

@@ -15,14 +15,14 @@ from worldloom.bench.measuring import (
     END,
     above_zero,
     at_least_one,
+    measure_in_turn,
     medians,
-    play_in_turn,
-    put_between,
     ratio,
+    replace_between_marks,
     table,
     write_page,
 )
-from worldloom.profiler.findings import processor
+from worldloom.profiler.results import processor
 
 ROOT = Path(__file__).parents[2]
 WORDS = st.text(st.characters(blacklist_characters="\r\n<", blacklist_categories=["Cs"]), max_size=20)
@@ -33,23 +33,23 @@ def test_what_is_between_the_marks_is_replaced(
     before: list[str], old: list[str], new: list[str], after: list[str]
 ) -> None:
     page = "\n".join([*before, BEGIN, *old, END, *after])
-    written = put_between(page, new)
+    written = replace_between_marks(page, new)
     assert written == "\n".join([*before, BEGIN, *new, END, *after])
-    assert put_between(written, new) == written
+    assert replace_between_marks(written, new) == written
 
 
 @pytest.mark.parametrize("text", ["", BEGIN, END + BEGIN, f"{BEGIN}{END}{BEGIN}{END}"])
 def test_a_page_without_marks_is_left_alone(text: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
-    with pytest.raises(ValueError, match="no place for a table"):
+    with pytest.raises(ValueError, match="no marks for a table"):
         write_page(page, ["|"])
     assert page.read_text() == text
 
 
 @pytest.mark.parametrize("name", ["ablation", "peers"])
 def test_the_pages_have_a_place_for_their_tables(name: str) -> None:
-    assert put_between((ROOT / "docs" / f"{name}.md").read_text(), ["| here |"]).count("| here |") == 1
+    assert replace_between_marks((ROOT / "docs" / f"{name}.md").read_text(), ["| here |"]).count("| here |") == 1
 
 
 def test_a_table() -> None:
@@ -84,7 +84,7 @@ def test_rounds_go_from_one_to_the_next() -> None:
 
         return play
 
-    rates = play_in_turn({"a": player("a", 1.0), "b": player("b", 10.0)}, rounds=2, seconds=3.0)
+    rates = measure_in_turn({"a": player("a", 1.0), "b": player("b", 10.0)}, rounds=2, seconds=3.0)
     assert played == [("a", 1.0), ("b", 1.0), *[("a", 3.0), ("b", 3.0)] * 2], "the first of each is short"
     assert rates == {"a": [3.0, 5.0], "b": [40.0, 60.0]}, "and does not count"
     assert medians(rates) == {"a": 4.0, "b": 50.0}
@@ -107,11 +107,11 @@ def test_sensible_options_are_taken(count: int, seconds: float) -> None:
 
 def test_no_more_cores_than_there_are() -> None:
     with pytest.raises(ValueError, match="--cores is 100000: expected 1 to "):
-        machine.take_cores(100_000)
+        machine.limit_cores(100_000)
 
 
 def test_circumstances_name_what_was_measured_on() -> None:
-    said = machine.circumstances(["numpy"])
+    said = machine.describe_conditions(["numpy"])
     assert said.startswith(processor())
     assert " in use; Python 3." in said
     assert ", numpy " in said

@@ -15,8 +15,8 @@ import pytest
 
 from scripts.support.server_process import WORLDLOOM
 from tests.support.image_files import read_gif, read_png
-from worldloom.demo import command as showing
-from worldloom.demo import film
+from worldloom.demo import recording
+from worldloom.demo import run as demo_run
 from worldloom.server import cli
 
 QUICK = ("--seconds", "0.2", "--lanes", "6", "--streams", "1", "--size", "16", "--frames", "3")
@@ -31,7 +31,7 @@ def test_it_serves_steps_counts_and_saves(tmp_path: Path, capsys: pytest.Capture
     lines = said.out.splitlines()
     assert re.match(r"server: process \d+ at 127\.0\.0\.1:\d+, renderer cpu, \d+ threads?$", lines[0])
     rows = {cells[0]: cells[1:] for line in lines if len(cells := re.split(r" {2,}", line.strip())) == 3}
-    assert rows["pictures come"] == ["in replies", "in shared memory"]
+    assert rows["frames come"] == ["in replies", "in shared memory"]
     assert rows["worlds"] == ["3", "18"]
     for name in ("frames a second", "catch", "cartpole", "maze", "mean batch, streams", "mean batch, worlds"):
         assert all(float(cell.replace(",", "")) > 0 for cell in rows[name]), name
@@ -48,18 +48,22 @@ def test_it_serves_steps_counts_and_saves(tmp_path: Path, capsys: pytest.Capture
 
 def _check_pictures(out: Path) -> None:
     sheet, moving = read_png(out), read_gif(out.with_suffix(".gif")).frames
-    step = film.TILE + film.SHEET_GAP
-    rows = film.SHEET_ROWS + 2
-    assert sheet.shape == (rows * step + film.SHEET_GAP, film.SHEET_COLUMNS * step + film.SHEET_GAP, 3)
-    places = [(y, x) for y in range(film.SHEET_GAP, rows * step, step) for x in range(film.SHEET_GAP, 8 * step, step)]
-    tiles = [sheet[y : y + film.TILE, x : x + film.TILE] for y, x in places]
+    step = recording.FRAME_SIZE + recording.SHEET_GAP
+    rows = recording.SHEET_ROWS + 2
+    assert sheet.shape == (rows * step + recording.SHEET_GAP, recording.SHEET_COLUMNS * step + recording.SHEET_GAP, 3)
+    places = [
+        (y, x)
+        for y in range(recording.SHEET_GAP, rows * step, step)
+        for x in range(recording.SHEET_GAP, 8 * step, step)
+    ]
+    tiles = [sheet[y : y + recording.FRAME_SIZE, x : x + recording.FRAME_SIZE] for y, x in places]
     assert len({one.tobytes() for one in tiles}) == len(tiles), "no two are the same"
     assert all(len(np.unique(one.reshape(-1, 3), axis=0)) >= 2 for one in tiles)
-    small = film.TILE // 2 + film.FILM_GAP
-    expected = film.FILM_ROWS * small + film.FILM_GAP, film.FILM_COLUMNS * small + film.FILM_GAP
+    small = recording.FRAME_SIZE // 2 + recording.VIDEO_GAP
+    expected = recording.VIDEO_ROWS * small + recording.VIDEO_GAP, recording.VIDEO_COLUMNS * small + recording.VIDEO_GAP
     assert moving.shape == (3, *expected, 3)
     assert all((one != moving[0]).any() for one in moving[1:])
-    assert (moving[:, : film.FILM_GAP] == moving[0, 0, 0]).all()
+    assert (moving[:, : recording.VIDEO_GAP] == moving[0, 0, 0]).all()
 
 
 @pytest.mark.parametrize(
@@ -86,10 +90,10 @@ def test_wrong_numbers_are_refused(words: tuple[str, ...], complaint: str, capsy
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is refused is refused before a server is started."""
 
-    def start(*_: str) -> None:
+    def start(*_: str, **__: object) -> None:
         raise AssertionError("a server was started")
 
-    monkeypatch.setattr(showing, "own_server", start)
+    monkeypatch.setattr(demo_run, "ServerProcess", start)
 
 
 @pytest.mark.usefixtures("no_server")
@@ -112,7 +116,7 @@ def test_pictures_that_cannot_be_written_are_told_first(
     ("words", "complaint"),
     [
         (("--renderer", "cpu", "--device", "0"), "--device is 0: expected none with --renderer cpu"),
-        (("--lanes", "16384", "--size", "512"), "--lanes 16384 of --size 512 are 12,884,901,888 bytes of pictures"),
+        (("--lanes", "16384", "--size", "512"), "--lanes 16384 of --size 512 are 12,884,901,888 bytes of frames"),
     ],
 )
 def test_what_does_not_go_together(

@@ -1,5 +1,6 @@
 """`worldloom profile` as people run it: sweeps, a server that runs already, wrong words, and Ctrl-C."""
 
+import importlib.util
 import json
 import re
 import signal
@@ -14,8 +15,7 @@ from scripts.support.server_process import WORLDLOOM
 from tests.profiler.test_written import check_trace
 from tests.support.image_files import read_png
 from worldloom.profiler import command
-from worldloom.profiler.measure import make_cases, measure
-from worldloom.profiler.servers import Servers
+from worldloom.profiler.measure import SweepServers, list_configurations, measure
 from worldloom.server import cli
 from worldloom.server.engine.timing import STAGES
 from worldloom.worlds import registry
@@ -60,12 +60,28 @@ def test_a_sweep_writes_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"saved in {out}" in text.out
 
 
+def test_without_the_extra_all_but_plots_and_report_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
+    words = ("--outputs", "rgb", "--transport", "local", "--family", "catch", "--out", tmp_path)
+    assert profile("--lanes", "4", "--size", "8", *QUICK, *words) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["profile.json", "trace.json"]
+    check_trace(json.loads((tmp_path / "trace.json").read_text()))
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2:] == [
+        f"saved in {tmp_path}: profile.json, trace.json",
+        'Plots and the report need matplotlib: pip install "worldloom[report]"',
+    ]
+
+
 def test_the_stages_are_nearly_all_of_the_time() -> None:
     """By the client's own clock, with a server and without."""
-    cases = make_cases(["maze"], [64], [(64, 64)], [("rgb",)], ["cpu"], ["local", "tcp"])
-    with Servers(cases) as servers:
-        for case, address in zip(cases, ("local", servers.address("cpu", "tcp")), strict=True):
-            measured = measure(case, address, {}, 1.0)
+    configurations = list_configurations(["maze"], [64], [(64, 64)], [("rgb",)], ["cpu"], ["local", "tcp"])
+    with SweepServers(configurations) as servers:
+        for one, address in zip(configurations, ("local", servers.address("cpu", "tcp")), strict=True):
+            measured = measure(one, address, {}, 1.0)
             assert 0.95 <= measured.accounted <= 1.05
             assert measured.seconds <= measured.wall_s
 
@@ -105,9 +121,11 @@ def test_a_family_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_defaults_end_within_two_minutes() -> None:
     given = command.DEFAULTS
-    cases = make_cases(*(given[name] for name in ("family", "lanes", "size", "outputs", "renderer", "transport")))
-    assert len(cases) * (1.2 * command.SECONDS + command._OVERHEAD_S) < 110
-    assert len({case.group() for case in cases}) == 6
+    configurations = list_configurations(
+        *(given[name] for name in ("family", "lanes", "size", "outputs", "renderer", "transport"))
+    )
+    assert len(configurations) * (1.2 * command.SECONDS + command._OVERHEAD_S) < 110
+    assert len({one.group() for one in configurations}) == 6
 
 
 @pytest.mark.parametrize(
@@ -137,7 +155,7 @@ def test_wrong_values_are_refused(words: tuple[str, ...], complaint: str, capsys
         (("--family", "mase"), "unknown family 'mase' (did you mean 'maze'?)"),
         (("size=4000",), "size"),
         (("colour=red",), "colour"),
-        (("--lanes", "65536", "--size", "512"), "bytes of pictures a step: expected at most 1,073,741,824"),
+        (("--lanes", "65536", "--size", "512"), "bytes of frames a step: expected at most 1,073,741,824"),
         (("--lanes", ",".join(map(str, range(1, 300)))), "configurations: expected at most 2000"),
         (("--token-file", "token"), "--token-file: expected --attach ADDRESS with it"),
         (("--attach", "local"), "--attach local: expected HOST:PORT or unix:PATH"),
@@ -161,7 +179,7 @@ def test_no_graphics_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert profile("--renderer", "gl") == 1
     error = capsys.readouterr().err
     assert "--renderer gl: no graphics device was found." in error
-    assert "Or say --renderer cpu" in error
+    assert "Or use --renderer cpu" in error
 
 
 def test_a_folder_that_cannot_be_written_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,10 +193,10 @@ def test_a_folder_that_cannot_be_written_is_told_first(tmp_path: Path, capsys: p
 def test_a_case_that_fails_leaves_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail_once(case: Any, *given: Any) -> Any:
-        if case.lanes == 2:
+    def fail_once(configuration: Any, *given: Any) -> Any:
+        if configuration.lanes == 2:
             raise RuntimeError("out of\npaper")
-        return measure(case, *given)
+        return measure(configuration, *given)
 
     monkeypatch.setattr(command, "measure", fail_once)
     words = ("--lanes", "2,4", "--size", "8", "--outputs", "rgb", "--transport", "local", *QUICK)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from worldloom.profiler.findings import Fit, fit
+from worldloom.profiler.results import CostFit, fit
 
 GROUP = ("maze", "rgb", "cpu", "local")
 LANES = st.lists(st.integers(1, 4096), min_size=2, max_size=5, unique=True)
@@ -20,7 +20,7 @@ def plane(
     return [(lane, pixel, fixed_s + lane_s * lane + pixel_s * lane * pixel) for lane in lanes for pixel in pixels]
 
 
-def found(points: list[tuple[int, int, float]]) -> Fit:
+def found(points: list[tuple[int, int, float]]) -> CostFit:
     made = fit(GROUP, points)
     assert made is not None
     return made

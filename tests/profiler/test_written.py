@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 
 from tests.support.image_files import read_png
-from tests.support.profile_data import SWEEPS, make_findings, make_measured
-from worldloom.profiler import charts
-from worldloom.profiler.measure import Case, Measured
-from worldloom.profiler.pens import DARK, LIGHT, save_png, svg
-from worldloom.profiler.report import STAGE_TEXTS, make_report
-from worldloom.profiler.tables import short_time, sweep_lines
-from worldloom.profiler.trace import make_trace
+from tests.support.profile_data import SWEEPS, make_measurement, make_result
+from worldloom.profiler import plots
+from worldloom.profiler.measure import Configuration, Measurement
+from worldloom.profiler.plots import DARK, LIGHT, LINES, save_png, svg
+from worldloom.profiler.report import STAGE_TEXTS, render_report
+from worldloom.profiler.tables import print_sweep, short_time
+from worldloom.profiler.trace import sweep_trace
 from worldloom.server.engine.timing import STAGES
 
-CASE = Case("maze", 64, 64, 64, ("rgb",), "cpu", "tcp")
+CONFIGURATION = Configuration("maze", 64, 64, 64, ("rgb",), "cpu", "tcp")
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 LINKING = {"src", "href", "srcset", "poster", "data", "action", "cite", "xlink:href", "background"}
 
@@ -64,8 +64,8 @@ def check_nesting(slices: list[dict[str, Any]]) -> None:
 
 @given(sweep=SWEEPS)
 @settings(max_examples=30)
-def test_the_trace_is_valid(sweep: list[Measured]) -> None:
-    trace = make_trace(sweep)
+def test_the_trace_is_valid(sweep: list[Measurement]) -> None:
+    trace = sweep_trace(sweep)
     check_trace(trace)
     ticks = [event for event in trace["traceEvents"] if event["name"] == "tick"]
     assert len(ticks) == sum(len(one.ticks) for one in sweep)
@@ -78,7 +78,7 @@ def test_slices_that_cross_would_be_noticed() -> None:
 
 
 def test_stages_lie_within_their_ticks() -> None:
-    events = make_trace([make_measured(CASE)])["traceEvents"]
+    events = sweep_trace([make_measurement(CONFIGURATION)])["traceEvents"]
     ticks = [(event["ts"], event["ts"] + event["dur"]) for event in events if event["name"] == "tick"]
     stages = [event for event in events if event.get("cat") == "stage" and event["name"] != "wait"]
     assert {event["name"] for event in stages} == set(STAGES) - {"wait"}
@@ -93,6 +93,8 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.fetched: list[str] = []
+        self.ids: set[str | None] = set()
+        self.referred: set[str] = set()
         self.open: list[str] = []
         self.tags: list[str] = []
         self.words = ""
@@ -101,7 +103,13 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.fetched += [f"{tag} {name}={value}" for name, value in attributes if name in LINKING]
+        self.ids |= {value for name, value in attributes if name == "id"}
+        for name, value in attributes:
+            self.referred |= set(re.findall(r"url\(#(.+?)\)", value or ""))
+            if name in LINKING and (value or "").startswith("#"):  # of this very page
+                self.referred.add((value or "")[1:])
+            elif name in LINKING:
+                self.fetched.append(f"{tag} {name}={value}")
         if tag not in VOID:
             self.open.append(tag)
 
@@ -118,14 +126,15 @@ class Page(HTMLParser):
 
 
 @given(sweep=SWEEPS)
-@settings(max_examples=30)
-def test_the_page_is_whole_and_needs_nothing_from_elsewhere(sweep: list[Measured]) -> None:
-    text = make_report(make_findings(sweep))
+@settings(max_examples=10, deadline=None)
+def test_the_page_is_whole_and_needs_nothing_from_elsewhere(sweep: list[Measurement]) -> None:
+    text = render_report(make_result(sweep))
     page = Page(text)
     assert page.open == []
     assert page.fetched == []
+    assert page.referred <= page.ids
     assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & set(page.tags)
-    assert not re.search(r"https?:|//\w|url\(|@import", text)
+    assert not re.search(r"https?:|//\w|url\((?!#)|@import", text)
     for one in sweep:
         assert f"{one.frames_per_s:,.0f}" in page.words
     assert "a <device> & more" in page.words, "escaped, and readable"
@@ -141,25 +150,26 @@ def test_every_stage_is_explained() -> None:
 
 @given(sweep=SWEEPS)
 @settings(max_examples=30)
-def test_the_shares_add_up(sweep: list[Measured]) -> None:
-    written = json.loads(json.dumps(make_findings(sweep).as_dict(), allow_nan=False))
+def test_the_shares_add_up(sweep: list[Measurement]) -> None:
+    written = json.loads(json.dumps(make_result(sweep).as_dict(), allow_nan=False))
     assert written["stages"] == list(STAGES)
     assert written["is_complete"]
     for one, told in zip(sweep, written["configurations"], strict=True):
         assert sum(told["stage_share"].values()) == pytest.approx(1.0)
         assert told["accounted"] == pytest.approx(1.0)
         assert sum(told["stage_us_per_frame"].values()) == pytest.approx(told["us_per_frame"])
-        assert told["frames_per_s"] == pytest.approx(one.case.lanes * told["steps"] / told["seconds"])
+        assert told["frames_per_s"] == pytest.approx(one.configuration.lanes * told["steps"] / told["seconds"])
 
 
-def test_what_was_not_measured_is_told() -> None:
-    findings = make_findings([make_measured(CASE)], planned=3)
-    findings.failed.append((CASE, "it <broke>"))
-    assert not findings.as_dict()["is_complete"]
-    assert findings.as_dict()["failed"][0]["problem"] == "it <broke>"
-    assert "1 of 3 planned" in make_report(findings)
-    assert "it &lt;broke&gt;" in make_report(findings)
-    assert any("not measured: maze, 64 lanes" in line for line in sweep_lines(findings))
+def test_what_was_not_measured_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    result = make_result([make_measurement(CONFIGURATION)], planned=3)
+    result.failed.append((CONFIGURATION, "it <broke>"))
+    assert not result.as_dict()["is_complete"]
+    assert result.as_dict()["failed"][0]["problem"] == "it <broke>"
+    assert "1 of 3 planned" in render_report(result)
+    assert "it &lt;broke&gt;" in render_report(result)
+    print_sweep(result)
+    assert "not measured: maze, 64 lanes" in capsys.readouterr().out
 
 
 def colors(path: Path) -> set[tuple[int, ...]]:
@@ -172,35 +182,43 @@ def rgb(name: str) -> tuple[int, ...]:
 
 
 def test_the_pictures_show_what_was_measured(tmp_path: Path) -> None:
-    cases = [Case("maze", lanes, size, size, ("rgb",), "cpu", "tcp") for lanes in (16, 64) for size in (32, 64)]
-    measured = [make_measured(case, 1e-4 * case.lanes) for case in cases]
-    save_png(tmp_path / "stages.png", [charts.stage_panel(measured)], 1, legend=STAGES)
+    configurations = [
+        Configuration("maze", lanes, size, size, ("rgb",), "cpu", "tcp") for lanes in (16, 64) for size in (32, 64)
+    ]
+    measured = [make_measurement(one, 1e-4 * one.lanes) for one in configurations]
+    save_png(tmp_path / "stages.png", [plots.stage_panel(measured)], 1, stages=STAGES)
     assert colors(tmp_path / "stages.png") >= {rgb(stage) for stage in STAGES}
-    save_png(tmp_path / "throughput.png", charts.throughput_panels(measured), 3)
-    assert colors(tmp_path / "throughput.png") >= {rgb("line3"), rgb("paper")}
-    save_png(tmp_path / "growth.png", charts.growth_panels(measured, make_findings(measured).fits), 3)
-    assert colors(tmp_path / "growth.png") >= {rgb("line0"), rgb("line1")}
-    save_png(tmp_path / "timeline.png", charts.timeline_panels(measured), 2, legend=STAGES)
+    save_png(tmp_path / "throughput.png", plots.throughput_panels(measured), 3)
+    assert colors(tmp_path / "throughput.png") >= {rgb(LINES[3]), rgb("paper")}
+    save_png(tmp_path / "growth.png", plots.growth_panels(measured, make_result(measured).fits), 3)
+    assert colors(tmp_path / "growth.png") >= {rgb(LINES[0]), rgb(LINES[1])}
+    save_png(tmp_path / "timeline.png", plots.timeline_panels(measured), 2, stages=STAGES)
     assert colors(tmp_path / "timeline.png") >= {rgb(stage) for stage in STAGES}
 
 
 @given(sweep=SWEEPS)
-@settings(max_examples=30)
-def test_any_sweep_can_be_drawn(sweep: list[Measured]) -> None:
+@settings(max_examples=10, deadline=None)
+def test_any_sweep_can_be_drawn(sweep: list[Measurement]) -> None:
     panels = [
-        *charts.throughput_panels(sweep),
-        *charts.growth_panels(sweep, make_findings(sweep).fits),
-        *charts.timeline_panels(sweep),
-        charts.stage_panel(sweep),
+        *plots.throughput_panels(sweep),
+        *plots.growth_panels(sweep, make_result(sweep).fits),
+        *plots.timeline_panels(sweep),
+        plots.stage_panel(sweep),
     ]
     for panel in panels:
-        numbers = [float(number) for number in re.findall(r' (?:x|y|cx|cy|width|height)="([^"%]+)"', svg(panel))]
-        assert all(-1 <= number <= max(panel.width, panel.height) + 1 for number in numbers), panel.title
+        drawn = svg(panel)
+        width, height = (float(number) for number in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)[0])
+        assert (width, height) == (panel.width, panel.height)
+        points = [(float(x), float(y)) for x, y in re.findall(r'<use [^>]*x="([^"]+)" y="([^"]+)"', drawn)]
+        points += [(float(x), float(y)) for x, y in re.findall(r"translate\(([-\d.]+) ([-\d.]+)\)", drawn)]
+        assert all(-1 <= x <= width + 1 and -1 <= y <= height + 1 for x, y in points), panel.title
 
 
 def test_a_long_sweep_makes_a_picture_of_bounded_size(tmp_path: Path) -> None:
-    panel = charts.stage_panel([make_measured(CASE)] * 2000)
+    panel = plots.stage_panel([make_measurement(CONFIGURATION)] * 2000)
     assert panel.height < 3000
+    many = [Configuration("maze", lanes, lanes, 8, ("rgb",), "cpu", "tcp") for lanes in range(1, 200)]
+    assert len(plots.throughput_panels([make_measurement(one) for one in many])) == plots.MAX_PANELS
 
 
 @pytest.mark.parametrize(

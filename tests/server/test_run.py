@@ -17,8 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from scripts.support.messages import RequestFailed
+from scripts.support.server_process import failed_start
 from scripts.support.stream_client import METHOD, StreamClient
-from tests.support.serve_process import END_TIMEOUT_S, failed_start, serve_process
+from worldloom.server.launch import ServerProcess
 
 CERTS = Path(__file__).parent / "transports" / "certs"
 CPU = ("--renderer", "cpu")
@@ -42,7 +43,7 @@ def health_of(channel: grpc.Channel, service: str = "") -> int:
 
 def test_it_serves_on_every_address_and_ends_well(tmp_path: Path) -> None:
     words = [*CPU, *ANY_PORT, "--listen", "unix:w.sock", "--listen", "localhost:0"]
-    with serve_process(*words, folder=tmp_path, listeners=3) as server:
+    with ServerProcess(*words, folder=tmp_path) as server:
         first, second, third = server.addresses
         assert first.startswith("127.0.0.1:")
         assert second == f"unix:{tmp_path}/w.sock"
@@ -72,7 +73,7 @@ def test_it_serves_on_every_address_and_ends_well(tmp_path: Path) -> None:
 
 def test_health_reflection_limits_and_json() -> None:
     words = [*CPU, *ANY_PORT, "--log-format", "json", "--max-streams", "1"]
-    with serve_process(*words) as server, channel_to(server.address) as channel:
+    with ServerProcess(*words) as server, channel_to(server.address) as channel:
         assert health_of(channel) == SERVING
         assert health_of(channel, "dm_env_rpc.v1.Environment") == SERVING
         ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
@@ -94,7 +95,7 @@ def test_health_reflection_limits_and_json() -> None:
 
 def test_a_signal_ends_streams_with_a_reason() -> None:
     with (
-        serve_process(*CPU, *ANY_PORT) as server,
+        ServerProcess(*CPU, *ANY_PORT) as server,
         channel_to(server.address) as channel,
         StreamClient(server.address) as idle,
         StreamClient(server.address) as waiting,
@@ -138,7 +139,7 @@ with grpc.insecure_channel(sys.argv[1]) as channel:
 
 
 def test_a_second_signal_ends_it_at_once() -> None:
-    with serve_process(*CPU, *ANY_PORT) as server:
+    with ServerProcess(*CPU, *ANY_PORT) as server:
         # A client that sends without end and reads nothing.
         command = [sys.executable, "-c", STUCK, server.address]
         with subprocess.Popen(
@@ -160,7 +161,7 @@ def test_tls_and_token(tmp_path: Path) -> None:
         f"tls-cert = '{CERTS}/server.pem'\ntls-key = '{CERTS}/server-key.pem'\ntls-client-ca = '{CERTS}/ca.pem'\n"
         "token-file = 'token'\nlisten = ['0.0.0.0:0']\nrenderer = 'cpu'\n"
     )
-    with serve_process("--config", "config.toml", folder=tmp_path) as server:
+    with ServerProcess("--config", "config.toml", folder=tmp_path) as server:
         port = server.address.rpartition(":")[2]
         ca, key, cert = ((CERTS / name).read_bytes() for name in ("ca.pem", "client-key.pem", "client.pem"))
         credentials = grpc.ssl_channel_credentials(ca, key, cert)
@@ -192,14 +193,14 @@ def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path) -> None:
 
 def test_a_running_server_keeps_its_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/w.sock"
-    with serve_process(*CPU, "--listen", address) as server:
+    with ServerProcess(*CPU, "--listen", address) as server:
         assert "a server listens there" in failed_start(*CPU, "--listen", address)
         with channel_to(address) as channel:
             assert health_of(channel) == SERVING
         server.process.kill()
-        server.process.wait(END_TIMEOUT_S)
+        server.process.wait(TIMEOUT_S)
     assert os.listdir(tmp_path) == ["w.sock"]
-    with serve_process(*CPU, "--listen", address) as server, channel_to(address) as channel:
+    with ServerProcess(*CPU, "--listen", address) as server, channel_to(address) as channel:
         assert health_of(channel) == SERVING
         assert server.stop() == 0
     assert os.listdir(tmp_path) == []

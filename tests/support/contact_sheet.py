@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 from tests.support import reference_renderer as reference
 from tests.support.scenes import SCENES
@@ -17,7 +18,6 @@ from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.kernels.tables import U8, ViewTable
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.choose import make_renderer
-from worldloom.render.png import write_png
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 
@@ -32,17 +32,6 @@ LABELS = np.frombuffer(
     bytes.fromhex("e2725b 2a8c8c e9b44c 7a4b6b 8fc1d4 5f7f5b e8a6a1 2c3e5c b5533c 9cb89a e6cfa5 626eb4 3c3c42 d68cbe"),
     np.uint8,
 ).reshape(-1, 3)
-
-# Five bytes a letter, one a column, with the top pixel in the lowest bit.
-LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789:-.,%/"
-COLUMNS_OF_LETTERS = bytes.fromhex(
-    "2054545478 7f48444438 3844444420 384444487f 3854545418 087e090102 0c5252523e 7f08040478 00447d4000 2040443d00"
-    "7f10284400 00417f4000 7c04180478 7c08040478 3844444438 7c14141408 081414187c 7c08040408 4854545420 043f444020"
-    "3c4040207c 1c2040201c 3c4030403c 4428102844 0c5050503c 4464544c44 3e5149453e 00427f4000 4261514946 2141454b31"
-    "1814127f10 2745454539 3c4a494930 0171090503 3649494936 064949291e 0036360000 0808080808 0060600000 0050300000"
-    "2313086462 2010080402"
-)
-FONT = {letter: COLUMNS_OF_LETTERS[5 * k : 5 * k + 5].strip(b"\0") for k, letter in enumerate(LETTERS)}
 
 
 class Drawn(NamedTuple):
@@ -86,8 +75,8 @@ def lay_out_sheet(drawn: list[Drawn]) -> U8:
     sheet[:] = PAPER
     for number, one in enumerate(drawn):
         top, left = number // COLUMNS * cell_height + MARGIN // 2, number % COLUMNS * (cell_width + MARGIN) + MARGIN
-        _write(sheet, one.name, left, top + 5, INK, scale=2)
-        _write(sheet, _agreement(one), left + cell_width - 2, top + 12, FAINT, from_right=True)
+        write_text(sheet, one.name, left, top + TITLE // 2, INK, 17)
+        write_text(sheet, _agreement(one), left + cell_width, top + TITLE // 2, FAINT, 12, from_right=True)
         for place, name in enumerate(who):
             _paste(sheet, one.by[name]["rgb"], left + place * (WIDTH + GAP), top + TITLE)
         first = one.by[who[0]]
@@ -103,7 +92,7 @@ def lay_out_sheet(drawn: list[Drawn]) -> U8:
             "of the reference, edges included.",
         )
     ):
-        _write(sheet, text, left, top + TITLE + 8 + 24 * line, FAINT, scale=2)
+        write_text(sheet, text, left, top + TITLE + 12 + 24 * line, FAINT, 17)
     return sheet
 
 
@@ -142,17 +131,13 @@ def _labels(labels: U8) -> U8:
     return np.where(small == 0, NOTHING, LABELS[(small[..., 0] - 1) % len(LABELS)]).astype(np.uint8)
 
 
-def _write(
-    sheet: U8, text: str, left: int, top: int, color: tuple[int, int, int], scale: int = 1, from_right: bool = False
+def write_text(
+    sheet: U8, text: str, x: int, y: int, color: tuple[int, int, int], size: int, from_right: bool = False
 ) -> None:
-    """Draw a line of text; letters as wide as they are."""
-    columns: list[int] = []
-    for letter in text:
-        columns += [*FONT.get(letter, b"\0\0"), 0]
-    bits = np.array(columns)[None, :] >> np.arange(8)[:, None] & 1
-    mask = np.kron(bits, np.ones((scale, scale), int)).astype(np.bool_)
-    left = left - mask.shape[1] if from_right else left
-    sheet[top : top + len(mask), left : left + mask.shape[1]][mask] = color
+    """Write a line of text into a sheet, around the height y, from x on or up to it."""
+    image = Image.fromarray(sheet)
+    ImageDraw.Draw(image).text((x, y), text, color, ImageFont.load_default(size), anchor="rm" if from_right else "lm")
+    sheet[...] = np.asarray(image)
 
 
 def main() -> None:
@@ -165,7 +150,7 @@ def main() -> None:
     sheet = lay_out_sheet(draw_all(renderers))
     for renderer in renderers:
         renderer.close()
-    write_png(file, sheet)
+    Image.fromarray(sheet).save(file)
     print(f"wrote {file}: {sheet.shape[1]} x {sheet.shape[0]} pixels, {os.path.getsize(file) / 1e6:.2f} MB")
 
 

@@ -8,13 +8,13 @@ import argparse
 import os
 
 import numpy as np
+from PIL import Image
 
+from tests.support.contact_sheet import write_text
 from tests.support.mujoco_frames import MujocoFrames, WorldloomFrames, compare_frames
 from worldloom.kernels.tables import U8
 from worldloom.render.choose import make_renderer
-from worldloom.render.png import write_png
 from worldloom.render.renderer import Renderer
-from worldloom.render.strokes import write
 from worldloom.worlds.mujoco.dm_control.suite import TASKS, TaskEnvironment
 
 WIDTH, HEIGHT = 176, 132
@@ -58,19 +58,19 @@ def lay_out_sheet(renderer: Renderer) -> U8:
     shown = sorted([*shown, *MORE])
     cell_width, cell_height = 2 * WIDTH + GAP + MARGIN, TITLE + HEIGHT + MARGIN // 2
     rows = -(-len(shown) // COLUMNS)
-    sheet = np.empty((rows * cell_height + MARGIN, COLUMNS * cell_width + MARGIN, 3), np.float32)
+    sheet = np.empty((rows * cell_height + MARGIN, COLUMNS * cell_width + MARGIN, 3), np.uint8)
     sheet[:] = PAPER
     for number, (domain, task) in enumerate(shown):
         top, left = number // COLUMNS * cell_height + MARGIN // 2, number % COLUMNS * cell_width + MARGIN
         both, words = pair(domain, task, renderer)
         sheet[top + TITLE : top + TITLE + HEIGHT, left : left + both.shape[1]] = both
-        write(sheet, f"{domain} {task}".replace("_", " "), left, top + TITLE // 2, 0.0, INK, 1.6, 1.5)
-        write(sheet, words, left + both.shape[1], top + TITLE // 2, 1.0, FAINT, 1.2, 1.2)
+        write_text(sheet, f"{domain} {task}".replace("_", " "), left, top + TITLE // 2, INK, 15)
+        write_text(sheet, words, left + both.shape[1], top + TITLE // 2, FAINT, 12, from_right=True)
         print(f"drew {domain} {task}: {words}", flush=True)
     top, left = (rows - 1) * cell_height + MARGIN // 2 + TITLE, (COLUMNS - 1) * cell_width + MARGIN
     for line, text in enumerate(LEGEND if len(shown) % COLUMNS else ()):
-        write(sheet, text, left, top + 10 + 22 * line, 0.0, FAINT, 1.5, 1.4)
-    return np.rint(sheet).astype(np.uint8)
+        write_text(sheet, text, left, top + 10 + 22 * line, FAINT, 15)
+    return sheet
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
     renderer = make_renderer("cpu")
     sheet = lay_out_sheet(renderer)
     renderer.close()
-    write_png(file, sheet)
+    Image.fromarray(sheet).save(file)
     print(f"wrote {file}: {sheet.shape[1]} x {sheet.shape[0]} pixels, {os.path.getsize(file) / 1e6:.2f} MB")
 
 

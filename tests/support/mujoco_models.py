@@ -1,13 +1,12 @@
 """Models with every shape of MuJoCo, with each kind of texture and light."""
 
-import tempfile
-from pathlib import Path
+import io
 
 import mujoco
 import numpy as np
+from PIL import Image
 
 from worldloom.kernels.tables import U8
-from worldloom.render.png import write_png
 
 _SHAPES = (
     '<geom name="sphere" type="sphere" size=".4" {at}/>',
@@ -103,6 +102,6 @@ def _cube() -> U8:
 
 
 def _png(pixels: U8) -> bytes:
-    with tempfile.NamedTemporaryFile(suffix=".png") as file:
-        write_png(file.name, pixels)
-        return Path(file.name).read_bytes()
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format="PNG")
+    return file.getvalue()

@@ -13,8 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from scripts.support.server_process import failed_start
 from scripts.support.stream_client import StreamClient
-from tests.support.serve_process import failed_start, serve_process
 from worldloom.protos.cogment.api import agent_pb2, orchestrator_pb2
 from worldloom.protos.cogment.api.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
 from worldloom.protos.cogment.api.common_pb2 import VersionInfo, VersionRequest
@@ -22,6 +22,7 @@ from worldloom.protos.cogment.api.environment_pb2 import EnvStartRequest
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub
 from worldloom.protos.cogment.api.orchestrator_pb2_grpc import TrialStub
 from worldloom.server.cogment.services import SERVICES
+from worldloom.server.launch import ServerProcess
 
 TIMEOUT_S = 30.0
 START = ("--renderer", "cpu", "--listen", "127.0.0.1:0")
@@ -75,7 +76,7 @@ def listening() -> Iterator[tuple[Listener, str]]:
 
 def test_all_services_are_on_one_port(tmp_path: Path) -> None:
     (tmp_path / "trial.yaml").write_text(FILE)
-    with serve_process(*START, "--cogment", "trial.yaml", folder=tmp_path) as server:
+    with ServerProcess(*START, "--cogment", "trial.yaml", folder=tmp_path) as server:
         with grpc.insecure_channel(server.address) as channel:
             for stub in (TrialStub(channel), EnvironmentStub(channel)):
                 versions = stub.Version(VersionRequest(), timeout=TIMEOUT_S, wait_for_ready=True).versions
@@ -107,7 +108,7 @@ def test_a_server_that_stops_ends_its_trials(tmp_path: Path) -> None:
     with listening() as (agent, actor):
         agent.may_answer.set()
         (tmp_path / "trial.yaml").write_text(f"{FILE}{'  ' + actor}")
-        with serve_process(*START, "--cogment", "trial.yaml", folder=tmp_path) as server:
+        with ServerProcess(*START, "--cogment", "trial.yaml", folder=tmp_path) as server:
             with grpc.insecure_channel(server.address) as channel:
                 trials = TrialStub(channel)
                 start = trials.Start(orchestrator_pb2.TrialStartRequest(), timeout=TIMEOUT_S, wait_for_ready=True)
@@ -133,7 +134,7 @@ def test_a_second_signal_does_not_wait_for_agents(tmp_path: Path) -> None:
     """One that never answers End would else keep the server for as long as deadline_s says."""
     with listening() as (agent, actor):
         (tmp_path / "trial.yaml").write_text(f"{FILE}{'  ' + actor}deadline_s: 20\n")
-        with serve_process(*START, "--cogment", "trial.yaml", folder=tmp_path) as server:
+        with ServerProcess(*START, "--cogment", "trial.yaml", folder=tmp_path) as server:
             with grpc.insecure_channel(server.address) as channel:
                 TrialStub(channel).Start(orchestrator_pb2.TrialStartRequest(), timeout=TIMEOUT_S, wait_for_ready=True)
             server.process.terminate()
@@ -149,7 +150,7 @@ def test_a_human_may_take_longer_than_an_idle_world(tmp_path: Path) -> None:
     """Its trial stays, while a world that nobody has joined goes."""
     (tmp_path / "trial.yaml").write_text(FILE.replace("  actors:", "  max_inactivity: 60\n  actors:"))
     with (
-        serve_process(*START, "--cogment", "trial.yaml", "--idle-world-s", "0.6", folder=tmp_path) as server,
+        ServerProcess(*START, "--cogment", "trial.yaml", "--idle-world-s", "0.6", folder=tmp_path) as server,
         grpc.insecure_channel(server.address) as channel,
         StreamClient(server.address) as wire,
     ):
@@ -173,7 +174,7 @@ def test_a_token_is_for_trials_too(tmp_path: Path) -> None:
     (tmp_path / "trial.yaml").write_text(FILE)
     (tmp_path / "token").write_text("open-sesame\n")
     words = ("--cogment", "trial.yaml", "--token-file", "token")
-    with serve_process(*START, *words, folder=tmp_path) as server, grpc.insecure_channel(server.address) as channel:
+    with ServerProcess(*START, *words, folder=tmp_path) as server, grpc.insecure_channel(server.address) as channel:
         start = TrialStub(channel).Start
         with pytest.raises(grpc.RpcError, match="there is no token") as caught:
             start(orchestrator_pb2.TrialStartRequest(), timeout=TIMEOUT_S, wait_for_ready=True)
@@ -183,7 +184,7 @@ def test_a_token_is_for_trials_too(tmp_path: Path) -> None:
 
 
 def test_without_a_file_there_are_no_trials() -> None:
-    with serve_process(*START) as server, grpc.insecure_channel(server.address) as channel:
+    with ServerProcess(*START) as server, grpc.insecure_channel(server.address) as channel:
         with pytest.raises(grpc.RpcError) as caught:
             TrialStub(channel).Version(VersionRequest(), timeout=TIMEOUT_S, wait_for_ready=True)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

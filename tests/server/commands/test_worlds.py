@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from worldloom.server import cli
-from worldloom.server.commands.families import in_columns
 from worldloom.worlds import registry
 
 TOY = ("--family", "tests.support.toy:Toy")
@@ -132,11 +131,3 @@ def test_a_family_in_this_folder_is_found(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])  # the command puts this folder in front
     assert "kite  Flies.\n" in run(capsys, "worlds", "--family", "kites_here:Kite")
-
-
-def test_columns() -> None:
-    rows = [("a", "", "long words that go on and on"), ("bbb", "", "short")]
-    assert in_columns(rows, width=40) == ["  a    long words that go on and on", "  bbb  short"]
-    assert in_columns(rows, width=30) == ["  a", "      long words that go on", "      and on", "  bbb", "      short"]
-    assert in_columns([("only", "")], width=40) == ["  only"]
-    assert in_columns([], width=40) == []

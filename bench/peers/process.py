@@ -1,4 +1,4 @@
-"""A program of this folder in processes of their own, as seen by whoever compares them."""
+"""Processes that run a program of this folder: started, told to step for a while, asked for their rate."""
 
 import json
 import os
@@ -14,26 +14,27 @@ from typing import Any
 FOLDER = Path(__file__).parent
 READY_TIMEOUT_S = 600.0
 """Some peers take a second for each environment."""
-_LAST_WORDS = 5
-_MOST_BYTES = 1 << 16
+_LOG_LINES = 5
+"""Last lines of its log that an error shows."""
+_READ_BYTES = 1 << 16
 
 
 class PeerError(Exception):
-    """A program that did not do what it should; the text has its last words."""
+    """A program that failed; the text has the last lines of its log."""
 
 
-class Worker:
-    """One process. It is there when it is made, and ready when `about` is."""
+class PeerProcess:
+    """One process, started at once and ready after `wait_until_ready`."""
 
-    def __init__(self, program: str, words: Sequence[str], python: Path | None) -> None:
-        """`python` is the interpreter that has a peer; None: ours is measured, by this one."""
+    def __init__(self, program: str, arguments: Sequence[str], python: Path | None) -> None:
+        """Start it with `python`, the interpreter that has the peer, or for worldloom with this one (None)."""
         self.program = program
         self.about: dict[str, str] = {}
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
-        self._folder = tempfile.TemporaryDirectory()  # some leave files wherever they are
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+        self._folder = tempfile.TemporaryDirectory()  # some write files into the working directory
         self._read = b""
         module = f"worldloom.bench.peers.{program}" if python is None else f"peers.{program}"
-        command = [str(python or sys.executable), "-m", module, *words]
+        command = [str(python or sys.executable), "-m", module, *arguments]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -45,24 +46,24 @@ class Worker:
         )
 
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Take what it says of itself."""
-        self.about = self._line(timeout_s)
+        """Wait for its first line, which names its versions."""
+        self.about = self._read_line(timeout_s)
 
     def start(self, seconds: float) -> None:
-        """Have it step for so long."""
+        """Let it step for `seconds`."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{seconds}\n".encode())
         except BrokenPipeError:
-            raise self._problem("ended") from None
+            raise self._error("ended") from None
 
     def finish(self, seconds: float) -> float:
-        """Its frames a second."""
-        result = self._line(seconds + READY_TIMEOUT_S)
+        """Return its frames a second."""
+        result = self._read_line(seconds + READY_TIMEOUT_S)
         return float(result["frames"] / result["seconds"])
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -75,23 +76,23 @@ class Worker:
         self._log.close()
         self._folder.cleanup()
 
-    def _line(self, timeout_s: float) -> dict[str, Any]:
+    def _read_line(self, timeout_s: float) -> dict[str, Any]:
         assert self._process.stdout is not None
         until_s = time.monotonic() + timeout_s
         while b"\n" not in self._read:
-            is_there = select.select([self._process.stdout], [], [], max(0.0, until_s - time.monotonic()))[0]
-            if not is_there:
-                raise self._problem(f"said nothing for {timeout_s:g} s")
-            came = os.read(self._process.stdout.fileno(), _MOST_BYTES)
-            if not came:
-                raise self._problem("ended")
-            self._read += came
+            is_readable = select.select([self._process.stdout], [], [], max(0.0, until_s - time.monotonic()))[0]
+            if not is_readable:
+                raise self._error(f"wrote nothing for {timeout_s:g} s")
+            part = os.read(self._process.stdout.fileno(), _READ_BYTES)
+            if not part:
+                raise self._error("ended")
+            self._read += part
         line, _, self._read = self._read.partition(b"\n")
         result: dict[str, Any] = json.loads(line)
         return result
 
-    def _problem(self, what: str) -> PeerError:
+    def _error(self, what: str) -> PeerError:
         self._log.seek(0)
-        said = self._log.read().decode(errors="replace").strip().splitlines()[-_LAST_WORDS:]
-        words = "\n".join(["", *said]) if said else " nothing"
-        return PeerError(f"{self.program} {what}: expected frames; its last words were{words}")
+        lines = self._log.read().decode(errors="replace").strip().splitlines()[-_LOG_LINES:]
+        log = "\n".join(["", *lines]) if lines else " empty"
+        return PeerError(f"{self.program} {what}: expected frames; the end of its log is{log}")

@@ -5,16 +5,16 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from .pace import Player, options, run
+from .program import Stepper, options, run
 
 _DIFFERENT_ACTIONS = 32
 
 
-def make(chosen: argparse.Namespace) -> Player:
-    """All lanes of a family in one env, with random actions that were drawn beforehand."""
+def make_envs(args: argparse.Namespace) -> Stepper:
+    """Make one env with all lanes of a family, with random actions sampled beforehand."""
     from worldloom.client import VectorEnv
 
-    env = VectorEnv("local", chosen.family, chosen.envs, width=chosen.width, height=chosen.height, renderer="cpu")
+    env = VectorEnv("local", args.family, args.envs, width=args.width, height=args.height, renderer="cpu")
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(_DIFFERENT_ACTIONS)]
     env.reset(seed=0)
@@ -24,16 +24,16 @@ def make(chosen: argparse.Namespace) -> Player:
         nonlocal steps
         env.step(actions[steps % _DIFFERENT_ACTIONS])
         steps += 1
-        return int(chosen.envs)
+        return int(args.envs)
 
-    return Player(step, {"worldloom": version("worldloom"), "numba": version("numba")})
+    return Stepper(step, {"worldloom": version("worldloom"), "numba": version("numba")})
 
 
-def main(words: Sequence[str]) -> int:
-    """Run as the words say."""
+def main(arguments: Sequence[str]) -> int:
+    """Run with these arguments."""
     parser = options("Lanes of a family.", 64, 64)
     parser.add_argument("--family", required=True, help="which")
-    return run(parser, make, words)
+    return run(parser, make_envs, arguments)
 
 
 if __name__ == "__main__":

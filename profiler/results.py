@@ -1,6 +1,6 @@
-"""How cost grows: a step takes so much however small, so much for each lane, and so much for each pixel.
+"""Results of a sweep: its measurements, a fit of how cost grows with lanes and pixels, and both as JSON.
 
-All that a sweep found, and the same as JSON. docs/profiling.md says what each field is.
+docs/profiling.md describes every field of the JSON.
 """
 
 import importlib.metadata
@@ -15,59 +15,61 @@ from typing import Any
 
 import numpy as np
 
-from worldloom.profiler.measure import Case, Measured
+from worldloom.profiler.measure import Configuration, Measurement
 from worldloom.server.engine.timing import STAGES
 
 
 @dataclass(frozen=True)
-class Fit:
-    """seconds of a step = fixed_s + lane_s × lanes + pixel_s × lanes × pixels of a picture."""
+class CostFit:
+    """A fit: seconds of a step = fixed_s + lane_s × lanes + pixel_s × lanes × pixels of a frame."""
 
     group: tuple[str, str, str, str]
     """Family, outputs, renderer, transport."""
     fixed_s: float
     lane_s: float | None
-    """None where all cases had equally many lanes, or pictures of one size: then it cannot be told from the others."""
+    """None where all configurations have the same lanes: the term cannot be separated from the others."""
     pixel_s: float | None
+    """None where all configurations have the same size."""
     points: int
     median_error: float
-    """Of what was measured: by how much the fit misses half of the cases at most."""
+    """Relative error of the fit: median over the configurations."""
     largest_error: float
+    """The same: the largest."""
 
-    def step_s(self, lanes: int, pixels: int) -> float:
-        """What a step should take."""
+    def step_s(self, lanes: float, pixels: int) -> float:
+        """Return the time of a step by the fit."""
         return self.fixed_s + (self.lane_s or 0.0) * lanes + (self.pixel_s or 0.0) * lanes * pixels
 
 
-def fit_all(measured: Iterable[Measured]) -> list[Fit]:
-    """A fit for all cases that differ in lanes and size alone, where there are enough of them."""
-    groups: dict[tuple[str, str, str, str], list[Measured]] = {}
+def fit_all(measured: Iterable[Measurement]) -> list[CostFit]:
+    """Return a fit for each group of configurations, where it has enough of them."""
+    groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
     for one in measured:
-        groups.setdefault(one.case.group(), []).append(one)
+        groups.setdefault(one.configuration.group(), []).append(one)
     fits = []
     for group, members in groups.items():
-        points = [(one.case.lanes, one.case.pixels, one.step_s) for one in members]
+        points = [(one.configuration.lanes, one.configuration.pixels, one.step_s) for one in members]
         found = fit(group, points)
         if found is not None:
             fits.append(found)
     return fits
 
 
-def fit(group: tuple[str, str, str, str], points: Sequence[tuple[int, int, float]]) -> Fit | None:
-    """The coefficients, none below zero, that miss (lanes, pixels, seconds) by the least part; None for too few."""
+def fit(group: tuple[str, str, str, str], points: Sequence[tuple[int, int, float]]) -> CostFit | None:
+    """Fit (lanes, pixels, seconds) with coefficients of at least 0 and least relative error; None if too few."""
     lanes, pixels, seconds = (np.array(column, np.float64) for column in zip(*points, strict=True))
     terms = {"fixed_s": np.ones_like(lanes)}
     if len(set(lanes.tolist())) > 1:
         terms["lane_s"] = lanes
     if len(set(pixels.tolist())) > 1:
         terms["pixel_s"] = lanes * pixels
-    # With no more points than terms any line would do, and nobody could tell how good it is.
+    # With no more points than terms the fit would be exact and its error meaningless.
     if len(terms) == 1 or len(points) <= len(terms) or np.linalg.matrix_rank(_scaled(terms, seconds)) < len(terms):
         return None
     coefficients = _least_squares(_scaled(terms, seconds)) / _largest(terms)
     found: dict[str, float] = dict(zip(terms, coefficients.tolist(), strict=True))
     errors = np.abs(sum(found[name] * terms[name] for name in terms) / seconds - 1)
-    return Fit(
+    return CostFit(
         group,
         found["fixed_s"],
         found.get("lane_s"),
@@ -83,21 +85,21 @@ def _largest(terms: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _scaled(terms: dict[str, np.ndarray], seconds: np.ndarray) -> np.ndarray:
-    """A column for each term, each row in parts of what was measured: an error of a tenth counts alike everywhere."""
+    """Return a column for each term, rows divided by the measured time: relative errors count alike."""
     scaled: np.ndarray = np.stack(list(terms.values()), axis=1) / _largest(terms) / seconds[:, None]
     return scaled
 
 
 def _least_squares(columns: np.ndarray) -> np.ndarray:
-    """The coefficients of at least 0 that make the columns come closest to 1: the best of all choices of terms."""
+    """Return the coefficients of at least 0 whose sum of columns is closest to 1, trying every subset of terms."""
     best, least = np.zeros(columns.shape[1]), np.inf
     for used in itertools.product((False, True), repeat=columns.shape[1]):
         found = np.zeros(columns.shape[1])
         if any(used):
             found[list(used)] = np.linalg.lstsq(columns[:, list(used)], np.ones(len(columns)), rcond=None)[0]
-        missed = float(((columns @ found - 1) ** 2).sum())
-        if (found >= 0).all() and missed < least:
-            best, least = found, missed
+        error = float(((columns @ found - 1) ** 2).sum())
+        if (found >= 0).all() and error < least:
+            best, least = found, error
     return best
 
 
@@ -105,27 +107,27 @@ FORMAT = 1
 
 
 @dataclass
-class Findings:
-    """What was measured so far."""
+class SweepResult:
+    """Measurements of a sweep so far."""
 
     settings: Mapping[str, Mapping[str, Any]]
-    """The families' own, by family."""
+    """Settings of the worlds, by family."""
     seconds: float
-    """For each case."""
+    """Measured time of each configuration."""
     planned: int
-    """Cases."""
-    measured: list[Measured] = field(default_factory=list)
-    failed: list[tuple[Case, str]] = field(default_factory=list)
-    """Cases that could not be measured, and why."""
+    """Number of configurations."""
+    measured: list[Measurement] = field(default_factory=list)
+    failed: list[tuple[Configuration, str]] = field(default_factory=list)
+    """Configurations that could not be measured, and why."""
     when: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
 
     @property
-    def fits(self) -> list[Fit]:
-        """How cost grows with lanes and pixels."""
+    def fits(self) -> list[CostFit]:
+        """Fits of how cost grows with lanes and pixels."""
         return fit_all(self.measured)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return it as plain data for JSON."""
         return {
             "format": FORMAT,
             "kind": "sweep",
@@ -137,14 +139,16 @@ class Findings:
             "planned": self.planned,
             "is_complete": len(self.measured) == self.planned,
             "stages": list(STAGES),
-            "configurations": [_measured(one) for one in self.measured],
-            "failed": [{**_case(case), "problem": problem} for case, problem in self.failed],
-            "fits": [_fit(one) for one in self.fits],
+            "configurations": [_measurement_dict(one) for one in self.measured],
+            "failed": [
+                {**_configuration_dict(configuration), "problem": problem} for configuration, problem in self.failed
+            ],
+            "fits": [_fit_dict(one) for one in self.fits],
         }
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured."""
+    """Return the processor, cores, system and Python that this runs on."""
     return {
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -153,22 +157,22 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _case(case: Case) -> dict[str, Any]:
+def _configuration_dict(configuration: Configuration) -> dict[str, Any]:
     return {
-        "family": case.family,
-        "lanes": case.lanes,
-        "width": case.width,
-        "height": case.height,
-        "outputs": list(case.outputs),
-        "renderer": case.renderer,
-        "transport": case.transport,
+        "family": configuration.family,
+        "lanes": configuration.lanes,
+        "width": configuration.width,
+        "height": configuration.height,
+        "outputs": list(configuration.outputs),
+        "renderer": configuration.renderer,
+        "transport": configuration.transport,
     }
 
 
-def _measured(one: Measured) -> dict[str, Any]:
-    frames = one.steps * one.case.lanes
+def _measurement_dict(one: Measurement) -> dict[str, Any]:
+    frames = one.steps * one.configuration.lanes
     return {
-        **_case(one.case),
+        **_configuration_dict(one.configuration),
         "device": one.device,
         "steps": one.steps,
         "seconds": one.seconds,
@@ -182,7 +186,7 @@ def _measured(one: Measured) -> dict[str, Any]:
     }
 
 
-def _fit(one: Fit) -> dict[str, Any]:
+def _fit_dict(one: CostFit) -> dict[str, Any]:
     family, outputs, renderer, transport = one.group
     return {
         "family": family,
@@ -199,7 +203,7 @@ def _fit(one: Fit) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """What the processor calls itself."""
+    """Return the processor's name of itself."""
     try:
         with open("/proc/cpuinfo") as lines:
             names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

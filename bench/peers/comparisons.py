@@ -1,90 +1,91 @@
-"""Who is measured beside whom, and the table of it."""
+"""Comparisons of worldloom with peers: what is measured beside what, and the tables of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from worldloom.bench.measuring import ratio, table
 
-OURS = "ours"
+WORLDLOOM = "worldloom_env"
+"""Program of worldloom."""
 
 
 @dataclass(frozen=True)
-class Side:
+class Implementation:
     """Environments of one kind."""
 
     name: str
     includes: str
     program: str
-    """A module of this folder."""
-    words: tuple[str, ...] = ()
-    """What it is told, beside the number and the size of its environments."""
+    """Module of this folder."""
+    arguments: tuple[str, ...] = ()
+    """Arguments beside the number and size of its environments."""
     processes: int = 1
-    """Environments are shared out among so many; each process has a core of its own if there are several."""
+    """Processes that share the environments; each is pinned to a core if there are several."""
     envs: int | None = None
-    """None: as many as the others of the contest."""
+    """Number of environments; None for that of the comparison."""
 
 
 @dataclass(frozen=True)
-class Contest:
-    """Ours, and others at the same size."""
+class Comparison:
+    """Worldloom and others, with frames of the same size."""
 
     name: str
     title: str
     width: int
     height: int
-    ours: Side
-    theirs: tuple[Side, ...]
+    ours: Implementation
+    others: tuple[Implementation, ...]
     envs: int | None = None
-    """None: as many as the command says."""
+    """Number of environments; None for that of the command line."""
 
     @property
-    def sides(self) -> tuple[Side, ...]:
-        """All of them."""
-        return (self.ours, *self.theirs)
+    def implementations(self) -> tuple[Implementation, ...]:
+        """Worldloom first, then the others."""
+        return (self.ours, *self.others)
 
-    def envs_of(self, side: Side, envs: int) -> int:
-        """How many environments a side has."""
-        return side.envs or self.envs or envs
+    def envs_of(self, one: Implementation, envs: int) -> int:
+        """Return the number of environments of an implementation."""
+        return one.envs or self.envs or envs
 
-    def key(self, side: Side, envs: int) -> str:
-        """What tells a side from all others of all contests."""
-        return f"{side.name}, {self.width} × {self.height}, {self.envs_of(side, envs)}"
+    def key(self, one: Implementation, envs: int) -> str:
+        """Return a key that is unique over all comparisons; equal runs share it."""
+        return f"{one.name}, {self.width} × {self.height}, {self.envs_of(one, envs)}"
 
-    def commands(self, side: Side, envs: int) -> list[list[str]]:
-        """What each process of a side is told."""
-        count = self.envs_of(side, envs)
-        size = ["--width", str(self.width), "--height", str(self.height), *side.words]
-        if side.processes == 1:
+    def commands(self, one: Implementation, envs: int) -> list[list[str]]:
+        """Return the arguments of each process of an implementation."""
+        count = self.envs_of(one, envs)
+        size = ["--width", str(self.width), "--height", str(self.height), *one.arguments]
+        if one.processes == 1:
             return [["--envs", str(count), *size]]
-        shares = [count // side.processes + (number < count % side.processes) for number in range(side.processes)]
+        shares = [count // one.processes + (number < count % one.processes) for number in range(one.processes)]
         return [["--envs", str(share), *size, "--core", str(core)] for core, share in enumerate(shares) if share]
 
 
-def _ours(family: str) -> Side:
-    return Side(
+def _ours(family: str) -> Implementation:
+    return Implementation(
         f"worldloom, {family}",
         "simulation, drawing, arrays as a learner gets them; one process, a thread a core",
-        OURS,
+        WORLDLOOM,
         ("--family", family),
     )
 
 
-_TWO_GAMES = Side(
+_TWO_GAMES = Implementation(
     "ViZDoom, basic, a game a core",
     "Doom's engine, one room, frames copied into arrays; two processes with one game each, pinned",
     "vizdoom_basic",
     processes=2,
     envs=2,
 )
-CONTESTS = (
-    Contest(
+COMPARISONS = (
+    Comparison(
         "bigfish",
         "Two dimensions: catch beside Procgen's Bigfish",
         64,
         64,
         _ours("catch"),
         tuple(
-            Side(
+            Implementation(
                 f"EnvPool, Bigfish, {mode.lower()}",
                 "simulation and 2D sprites in C++, frames as arrays; one process, a thread a core",
                 "bigfish",
@@ -93,19 +94,19 @@ CONTESTS = (
             for mode in ("Easy", "Hard")
         ),
     ),
-    Contest(
+    Comparison(
         "miniworld",
         "First person: maze beside MiniWorld-Maze",
         80,
         60,
         _ours("maze"),
         (
-            Side(
+            Implementation(
                 "MiniWorld-Maze",
                 "simulation in Python, OpenGL with four samples a pixel, read back into arrays; one process",
                 "miniworld_maze",
             ),
-            Side(
+            Implementation(
                 "MiniWorld-Maze, two processes",
                 "the same in two processes, pinned to a core each",
                 "miniworld_maze",
@@ -113,14 +114,14 @@ CONTESTS = (
             ),
         ),
     ),
-    Contest(
+    Comparison(
         "vizdoom",
         "First person: maze beside ViZDoom",
         160,
         120,
         _ours("maze"),
         (
-            Side(
+            Implementation(
                 "ViZDoom, basic",
                 "the same in two processes that step their games one after the other",
                 "vizdoom_basic",
@@ -129,7 +130,7 @@ CONTESTS = (
             _TWO_GAMES,
         ),
     ),
-    Contest(
+    Comparison(
         "vizdoom-few",
         "The same with two environments, where there is next to nothing to batch",
         160,
@@ -138,14 +139,14 @@ CONTESTS = (
         (_TWO_GAMES,),
         envs=2,
     ),
-    Contest(
+    Comparison(
         "mujoco",
         "For reference: cartpole beside MuJoCo's renderer",
         64,
         64,
         _ours("cartpole"),
         (
-            Side(
+            Implementation(
                 "mujoco.Renderer, cartpole",
                 "simulation, OpenGL without shadows, reflections and multisampling, coarse shapes, read back into "
                 "arrays; two processes",
@@ -157,22 +158,22 @@ CONTESTS = (
 )
 
 
-def report(contests: Sequence[Contest], envs: int, middle: Mapping[str, float]) -> list[str]:
-    """A table for each contest."""
+def report(comparisons: Sequence[Comparison], envs: int, middle: Mapping[str, float]) -> list[str]:
+    """Return a Markdown table for each comparison."""
     lines: list[str] = []
-    for contest in contests:
-        ours = middle[contest.key(contest.ours, envs)]
+    for comparison in comparisons:
+        ours = middle[comparison.key(comparison.ours, envs)]
         rows = []
-        for side in contest.sides:
-            rate = middle[contest.key(side, envs)]
-            beside = "" if side is contest.ours else ratio(ours, rate)
-            rows.append([side.name, str(contest.envs_of(side, envs)), f"{rate:,.0f}", beside, side.includes])
+        for one in comparison.implementations:
+            rate = middle[comparison.key(one, envs)]
+            times = "" if one is comparison.ours else ratio(ours, rate)
+            rows.append([one.name, str(comparison.envs_of(one, envs)), f"{rate:,.0f}", times, one.includes])
         heads = [
-            f"{contest.width} × {contest.height} rgb",
+            f"{comparison.width} × {comparison.height} rgb",
             "environments",
             "frames/s",
             "worldloom to it",
             "what it includes",
         ]
-        lines += [f"### {contest.title}", "", *table(heads, rows), ""]
+        lines += [f"### {comparison.title}", "", *table(heads, rows), ""]
     return lines
