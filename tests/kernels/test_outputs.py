@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from worldloom.client import vector_world
 from worldloom.kernels import outputs
 from worldloom.kernels.outputs import OUTPUT_NAMES, OUTPUTS, PIXEL_BYTES, output_bits, outputs_of
 from worldloom.profiler import measure
@@ -28,7 +29,7 @@ PACKAGES = (
     "front",
     "scripts",
 )
-"""All but the client: a remote one must not import kernels, so that it needs no numba."""
+"""All but the client: a remote one must not import kernels, so that it needs no numba; it lists suffixes of frames."""
 
 
 def test_columns_bits_and_sizes_follow_the_table() -> None:
@@ -58,6 +59,10 @@ def test_descriptions_counters_and_the_profiler_follow_the_table() -> None:
     ]
     assert tuple(Counters().frames) == OUTPUT_NAMES
     assert dict(zip(OUTPUT_NAMES, PIXEL_BYTES, strict=True)) == measure._PIXEL_BYTES
+
+
+def test_clients_know_the_frames_of_the_table() -> None:
+    assert tuple(f".{name}" for name in OUTPUT_NAMES) == vector_world._FRAME_SUFFIXES
 
 
 def test_no_other_module_lists_the_outputs() -> None:

@@ -61,10 +61,10 @@ def random_views(rng: np.random.Generator, count: int) -> ViewTable:
 def lay_out_by(views: ViewTable, order: str, rng: np.random.Generator, gap: int = 0) -> tuple[I64, int]:
     """Offsets one after another, view after view, output after output or anyhow."""
     sizes = frame_bytes(views)
-    places = np.argwhere(np.ones_like(sizes))
-    places = {"views": places, "outputs": places[np.lexsort(places.T)], "any": rng.permutation(places)}[order]
+    indices = np.argwhere(np.ones_like(sizes))
+    indices = {"views": indices, "outputs": indices[np.lexsort(indices.T)], "any": rng.permutation(indices)}[order]
     offsets, end = np.full(sizes.shape, -1), 0
-    for view, output in places:
+    for view, output in indices:
         if sizes[view, output]:
             offsets[view, output] = end
             end += sizes[view, output] + gap

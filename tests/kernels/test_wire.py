@@ -28,11 +28,11 @@ def test_integers_of_fixed_width_are_integers_to_protobuf(rows: np.ndarray) -> N
 
 
 @given(st.lists(ANY_INT64, max_size=40), st.integers(0, 40))
-def test_integers_are_read_as_protobuf_writes_them(numbers: list[int], room: int) -> None:
+def test_integers_are_read_as_protobuf_writes_them(numbers: list[int], capacity: int) -> None:
     data = _packed(numbers)
-    values = np.full(room, 7, np.int64)
+    values = np.full(capacity, 7, np.int64)
     assert read_varints(np.frombuffer(data, np.uint8), values) == len(numbers)
-    kept = min(room, len(numbers))
+    kept = min(capacity, len(numbers))
     assert values[:kept].tolist() == numbers[:kept]
     assert (values[kept:] == 7).all()
 
@@ -63,10 +63,10 @@ def test_rows_land_where_they_belong(rows: np.ndarray) -> None:
 def _packed(numbers: list[int]) -> bytes:
     """Return the packed numbers without the tag and the length before them."""
     message = rpc.Tensor.Int64Array(array=numbers).SerializeToString()
-    place = 1
-    while message and message[place] >= 0x80:
-        place += 1
-    return message[place + 1 :] if message else b""
+    position = 1
+    while message and message[position] >= 0x80:
+        position += 1
+    return message[position + 1 :] if message else b""
 
 
 def _length(size: int) -> bytes:

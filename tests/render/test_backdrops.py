@@ -44,14 +44,14 @@ def furnish(scene: Scene, lanes: np.ndarray, rows: int = ROWS, still: int = STIL
     instances = scene.instances
     for lane in lanes.tolist():
         own, same = np.random.default_rng((seed, lane)), np.random.default_rng(seed)
-        for place, row in enumerate(scene.rows([lane])[0].tolist()):
-            chance = same if place < still else own
-            instances.mesh[row] = chance.integers(0, 6)
-            instances.pose[row, :, :3] = np.linalg.qr(chance.normal(size=(3, 3)))[0] * chance.uniform(0.3, 1.4)
-            instances.pose[row, :, 3] = chance.uniform(-1.2, 1.2, 3)
-            instances.color[row] = chance.uniform(0.2, 1.0, 3)
-            instances.texture[row] = chance.integers(-1, 2) if place else 0
-            instances.label[row] = 1 + place
+        for index, row in enumerate(scene.rows([lane])[0].tolist()):
+            rng = same if index < still else own
+            instances.mesh[row] = rng.integers(0, 6)
+            instances.pose[row, :, :3] = np.linalg.qr(rng.normal(size=(3, 3)))[0] * rng.uniform(0.3, 1.4)
+            instances.pose[row, :, 3] = rng.uniform(-1.2, 1.2, 3)
+            instances.color[row] = rng.uniform(0.2, 1.0, 3)
+            instances.texture[row] = rng.integers(-1, 2) if index else 0
+            instances.label[row] = 1 + index
     instances.shine[:] = (0.1, 0.5, 4.0)
     scene.lanes.fog_range[lanes] = (2.0, 12.0)
     scene.lanes.light_direction[lanes] = rng.normal(size=3)

@@ -33,10 +33,10 @@ def is_empty(frames: dict[str, np.ndarray], far: float = 100.0) -> bool:
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [(0, 0), (1, 3), (2, 2)])
-def test_rows_that_are_not_finite_are_left_out(renderer: Renderer, number: float, place: tuple[int, int]) -> None:
+@pytest.mark.parametrize("index", [(0, 0), (1, 3), (2, 2)])
+def test_rows_that_are_not_finite_are_left_out(renderer: Renderer, number: float, index: tuple[int, int]) -> None:
     broken = BOX._replace(pose=BOX.pose.copy(), label=2)
-    broken.pose[place] = number
+    broken.pose[index] = number
     alone = draw(renderer, build((Look(), [BOX])))
     beside = draw(renderer, build((Look(), [broken, BOX, broken])))
     assert is_empty(draw(renderer, build((Look(), [broken]))))
@@ -216,15 +216,15 @@ def test_every_byte_of_the_slots_is_written_and_no_other(
 ) -> None:
     scene, views, offsets, end = batch
     note(f"{scene.instances} {scene.lanes}")
-    slots = np.zeros(end, np.bool_)
+    covered = np.zeros(end, np.bool_)
     for start, size in zip(offsets.ravel().tolist(), frame_bytes(views).ravel().tolist(), strict=True):
-        slots[start : start + size] |= size > 0
+        covered[start : start + size] |= size > 0
     arenas = [np.full(end, background, np.uint8) for background in (0xA5, 0x5A)]
     for arena in arenas:
         renderer.draw(scene, views, arena, offsets)
-    assert (arenas[0][~slots] == 0xA5).all()
-    assert (arenas[1][~slots] == 0x5A).all()
-    assert np.array_equal(arenas[0][slots], arenas[1][slots])
+    assert (arenas[0][~covered] == 0xA5).all()
+    assert (arenas[1][~covered] == 0x5A).all()
+    assert np.array_equal(arenas[0][covered], arenas[1][covered])
     for view in np.flatnonzero(views.outputs & DEPTH):
         depth = np.frombuffer(picture_bytes(arenas[0], views, offsets, int(view)), np.float32)
         # An orthographic depth may be kept as its distance from far, in float32.

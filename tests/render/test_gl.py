@@ -114,8 +114,8 @@ def test_a_view_is_the_same_alone_among_many_and_anywhere_among_them(
         assert_same(draw(renderer, scene, select_views(views, [view]))[0], together[view])
 
     order = np.random.default_rng(1).permutation(90)
-    for place, frames in enumerate(draw(renderer, scene, select_views(views, order))):
-        assert_same(frames, together[order[place]])
+    for index, frames in enumerate(draw(renderer, scene, select_views(views, order))):
+        assert_same(frames, together[order[index]])
 
 
 def test_a_view_is_the_same_in_every_page_of_a_long_batch(renderer: GLRenderer, assets: AssetLibrary) -> None:

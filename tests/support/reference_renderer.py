@@ -74,7 +74,7 @@ def triangle_ids(scene: Scene, views: ViewTable, view: int) -> Int:
 def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = None) -> Bool:
     """Return the pixels [H, W] on or next to an edge of an instance, of the sky, of a hard crease, of a fold.
 
-    There the picture turns on which side of the edge a point falls, so a last bit may decide a whole pixel.
+    There a pixel depends on the side of the edge that a point falls on, so a last bit may decide it.
     """
     hits = hits or cast(scene, views, view)
     shape, surface = _shape(views, view), _surface(scene, views, view, hits[0])

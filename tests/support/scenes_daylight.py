@@ -160,7 +160,7 @@ def turned_wood() -> Stage:
 
 @staged
 def brick_corridor() -> Stage:
-    """A maze as an agent sees it: brick walls past the picture's borders, a chequered floor, a cloudy ceiling."""
+    """A maze as an agent sees it: brick walls past the frame's borders, a chequered floor, a cloudy ceiling."""
     look = Look(
         sun_at=(0.35, -0.45, 0.8),
         horizon="20242e",

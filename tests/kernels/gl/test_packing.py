@@ -30,8 +30,8 @@ def scatter(views: ViewTable, gaps: np.ndarray) -> tuple[I64, int]:
     sizes = frame_bytes(views)
     offsets = np.full(sizes.shape, -1, np.int64)
     end = 0
-    for place in np.random.default_rng(int(gaps.sum())).permutation(sizes.size):
-        view, output = divmod(int(place), len(PIXEL_BYTES))
+    for index in np.random.default_rng(int(gaps.sum())).permutation(sizes.size):
+        view, output = divmod(int(index), len(PIXEL_BYTES))
         if sizes[view, output]:
             end += int(gaps[view, output])
             offsets[view, output] = end

@@ -25,13 +25,13 @@ class Sorted(NamedTuple):
 
 def visible(scene: Scene, views: ViewTable, page: NDArray[np.int64]) -> Sorted:
     assets = scene.assets.table
-    room = int(scene.lanes.row_count[views.lane[page]].sum())
-    layer, row, run, kind, sorted_layer, sorted_row = np.full((6, room), -9, np.int32)
+    capacity = int(scene.lanes.row_count[views.lane[page]].sum())
+    layer, row, run, kind, sorted_layer, sorted_row = np.full((6, capacity), -9, np.int32)
     found = (layer, row, run, kind)
     matrix = np.empty((3, 4))
     count, runs = find_visible(assets, scene.instances, scene.lanes, views, page, matrix, *found)
     buckets = np.empty(runs * FACINGS * len(assets.mesh_first_triangle), np.int32)
-    commands, segments = np.empty((room, COMMAND_WORDS), np.uint32), np.empty((room, 3), np.int32)
+    commands, segments = np.empty((capacity, COMMAND_WORDS), np.uint32), np.empty((capacity, 3), np.int32)
     drawn, settings = sort_visible(assets, count, runs, *found, buckets, sorted_layer, sorted_row, commands, segments)
     return Sorted(sorted_layer[:count], sorted_row[:count], commands[:drawn], segments[:settings])
 
@@ -76,7 +76,7 @@ def outside(assets: AssetTable, mesh: int, pose: NDArray[np.float32], views: Vie
     w = np.ones(8) if views.orthographic[view] else depth
     a = views.width[view] / views.height[view]
     sides = (x - h * a * w, -x - h * a * w, y - h * w, -y - h * w, views.near[view] - depth, depth - views.far[view])
-    # A hair of room, since the two sides round differently.
+    # A small margin, since the two sides round differently.
     return any((side > -1e-9).all() for side in sides)
 
 
@@ -105,7 +105,7 @@ def test_agrees_with_corners_of_boxes(seed: int) -> None:
     assert list(zip(drawn.layers.tolist(), drawn.rows.tolist(), strict=True)) == [key[3:] for key in wanted]
 
     keys = [key[:3] for key in wanted]
-    starts = [place for place, key in enumerate(keys) if place == 0 or key != keys[place - 1]]
+    starts = [index for index, key in enumerate(keys) if index == 0 or key != keys[index - 1]]
     for command, start, end in zip(drawn.commands.tolist(), starts, [*starts[1:], len(keys)], strict=True):
         mesh = keys[start][2]
         first, count = assets.mesh_first_triangle[mesh], assets.mesh_triangle_count[mesh]
