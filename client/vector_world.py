@@ -18,11 +18,12 @@ from worldloom.client.requests import StepWriter, write_observation_request, wri
 from worldloom.client.shared_memory import SharedFrames
 from worldloom.client.specs import Spec, parse_specs
 from worldloom.client.world import World
+from worldloom.kernels.outputs import OUTPUT_NAMES
 
 Transport: TypeAlias = Literal["auto", "grpc", "shm"]
 _ALWAYS_REQUESTED = ("reward", "discount", "step_type")
 _SHARED_SUFFIX = "@shm"
-_FRAME_SUFFIXES = (".rgb", ".gray", ".depth", ".segmentation")
+_FRAME_SUFFIXES = tuple(f".{name}" for name in OUTPUT_NAMES)
 _LAST = 2
 """The step_type of an episode's last step."""
 

@@ -12,7 +12,7 @@ ENGINE = (
     "worldloom.server",
     "worldloom.worlds",
     "worldloom.render",
-    "worldloom.kernels",
+    "worldloom.kernels.compiling",
     "numba",
     "moderngl",
     "mujoco",
@@ -52,8 +52,12 @@ def test_dm_env_clients_of_servers_load_no_engine(server: Served) -> None:
 
 
 def test_a_local_env_loads_the_engine_and_no_grpc() -> None:
-    packages = ("worldloom.server", "worldloom.kernels", "numba", "grpc", "dm_env")
-    assert loaded(STEP, "local", "auto", packages=packages) == ["worldloom.server", "worldloom.kernels", "numba"]
+    packages = ("worldloom.server", "worldloom.kernels.compiling", "numba", "grpc", "dm_env")
+    assert loaded(STEP, "local", "auto", packages=packages) == [
+        "worldloom.server",
+        "worldloom.kernels.compiling",
+        "numba",
+    ]
 
 
 @pytest.mark.parametrize(
