@@ -2,7 +2,7 @@
 
 Vector worlds of all families step over shared memory and over TCP, some plain streams beside them, and all of them are
 made anew now and then (endurance_client.py). The server's memory must be flat after a while, and in the end nothing may
-be left: no world, segment, slot of a reply or open file. Prints a table; exits with 1 if anything was not as it should
+be left: no world, segment, reply buffer or open file. Prints a table; exits with 1 if anything was not as it should
 be.
 """
 
@@ -24,7 +24,7 @@ from scripts.support.stream_client import StreamClient
 
 ROLES = ("shm", "grpc", "plain")
 IDLE_WORLD_S = 1.0
-MOST_SLOTS = 64
+MAX_REPLY_BUFFERS = 64
 """Replies that the server may keep memory for. A step asks for one of some ten sets of observations, and replies to
 few are under way at a time."""
 _FILES_MORE = 4
@@ -50,7 +50,7 @@ class Gauge(threading.Thread):
 
     def __init__(self, server: ServerProcess) -> None:
         super().__init__(daemon=True)
-        self.slots: list[int] = []
+        self.reply_buffers: list[int] = []
         self.files: list[int] = []
         self.segments: list[int] = []
         self._server = server
@@ -61,18 +61,21 @@ class Gauge(threading.Thread):
         """Until it is stopped."""
         with StreamClient(self._server.address, _LONGEST_S) as wire:
             while not self._is_over.wait(_EVERY_S):
-                self.slots.append(int(wire.property("counters.reply_slots")))
+                self.reply_buffers.append(int(wire.property("counters.reply_slots")))
                 self.files.append(open_files(self._server.pid))
                 self.segments.append(len(segment_mappings(self._server.pid)))
 
     def stop(self, report: Report) -> None:
-        """Judge."""
+        """Add the results to the report."""
         self._is_over.set()
         self.join()
-        report.row("slots for replies", f"{min(self.slots)} to {max(self.slots)}")
+        report.row("reply buffers", f"{min(self.reply_buffers)} to {max(self.reply_buffers)}")
         report.row("segments, open files", f"{max(self.segments)} and {max(self.files)} at most")
-        report.expect(max(self.slots) <= MOST_SLOTS, f"{max(self.slots)} slots for replies: expected {MOST_SLOTS}")
-        report.expect(max(self.segments) > 0, "nobody had shared memory")
+        report.expect(
+            max(self.reply_buffers) <= MAX_REPLY_BUFFERS,
+            f"{max(self.reply_buffers)} reply buffers: expected {MAX_REPLY_BUFFERS}",
+        )
+        report.expect(max(self.segments) > 0, "no client had shared memory")
 
 
 def open_files(pid: int) -> int:

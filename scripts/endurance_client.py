@@ -2,7 +2,7 @@
 
     python -m scripts.endurance_client ROLE ADDRESS SECONDS
 
-Roles: `shm` and `grpc` are vector worlds with their pictures in shared memory or in the replies, `plain` are streams
+Roles: `shm` and `grpc` are vector worlds with their frames in shared memory or in the replies, `plain` are streams
 of one lane each. It prints `ready`, begins when a line comes in, and prints what it found as a line of JSON.
 """
 
@@ -19,11 +19,11 @@ from scripts.support.stream_client import StreamClient
 
 LANES = {"catch": 512, "cartpole": 512, "maze": 256}
 SIDE = 32
-"""Of pictures, in pixels."""
+"""Side of the frames in pixels."""
 _LIFE_S = 4.0
 """Of a world, on average."""
 _ACTIONS = 16
-"""Sets of actions that are used in turn: to draw them by lot each time would take longer than the step."""
+"""Sets of actions that are used in turn: sampling them each time would take longer than the step."""
 _MOST_PROBLEMS = 5
 _LONGEST_S = 3600.0
 
@@ -56,7 +56,7 @@ class Lanes:
         self._done = terminated | truncated
         lane = self._steps % self.env.num_envs
         if not seen["eye.rgb"][lane].any():
-            self._problems.append(f"{self.env} step {self._steps}: lane {lane} has a black picture")
+            self._problems.append(f"{self.env} step {self._steps}: lane {lane} has a black frame")
         return self.env.num_envs
 
 

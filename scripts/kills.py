@@ -2,7 +2,7 @@
 
 Each round a process of clients (kills_client.py) is killed at some stage of what it does, and the server must have
 nothing left of it: no stream, agent, shared memory, and before long no world. Then servers are killed under clients who
-step: those must be told within a second, and keep the pictures they have. Prints a table; exits with 1 if anything was
+step: those must notice within a second, and keep their frames. Prints a table; exits with 1 if anything was
 not as it should be.
 """
 
@@ -157,7 +157,7 @@ class ClientKills:
         return {name.replace("_", " "): int(self._partner.property(f"counters.{name}")) for name in names}
 
     def _check_rest(self, first: int) -> None:
-        """Worlds that nobody is in are gone when their time has passed, and with them lanes and slots for replies."""
+        """Check that unused worlds are destroyed in time, with their lanes and reply buffers."""
         found, taken_s = wait_for(self._rest, self._at_first, IDLE_WORLD_S + _AT_ONCE_S)
         self._in_the_end = found
         self._longest_reap_s = max(self._longest_reap_s, taken_s)
@@ -183,13 +183,13 @@ def kill_servers(rounds: int, report: Report) -> None:
         finally:
             server.kill()
         found = json.loads(out)
-        report.expect(len(found) == 4, f"{len(found)} streams told of the server's end: expected 4")
+        report.expect(len(found) == 4, f"{len(found)} streams noticed the end of the server: expected 4")
         for name, one in found.items():
             taken.append(one["at_s"] - killed_s)
             errors[one["error"]] += 1
-            report.expect(taken[-1] < MOST_S, f"{name} was told after {taken[-1]:.2f} s: expected {MOST_S:g} at most")
-            report.expect(one["intact"], f"{name}: its picture changed when the server was killed")
-    report.row("servers killed", f"{rounds}, under 4 streams each, which keep the pictures they have")
+            report.expect(taken[-1] < MOST_S, f"{name} noticed after {taken[-1]:.2f} s: expected {MOST_S:g} at most")
+            report.expect(one["intact"], f"{name}: its frame changed when the server was killed")
+    report.row("servers killed", f"{rounds}, under 4 streams each, which keep their frames")
     report.row(
         "until clients knew", f"{max(taken):.3f} s at most; {', '.join(f'{n} {name}' for name, n in errors.items())}"
     )

@@ -3,7 +3,7 @@
     python -m scripts.kills_client doomed ADDRESS NUMBER STAGE WORLD
     python -m scripts.kills_client survivor ADDRESS NUMBER
 
-`doomed` lives life after life on its streams, drawn by lot from its number, until it is killed. It says when one of
+`doomed` creates and leaves worlds at random, seeded by its number, until it is killed. It says when one of
 them comes to that stage. A stream of every other process joins WORLD, where its steps wait. `survivor` steps until the
 server is gone, and says as a line of JSON what became of each stream. Both print `ready`, and begin when a line comes.
 """

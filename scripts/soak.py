@@ -1,8 +1,7 @@
-"""Many streams for a while, others that come, go and crash, and every answer checked: `python -m scripts.soak`.
+"""Soak test: many streams for a while, others that come, go and crash, every reply checked: `python -m scripts.soak`.
 
-The streams are in other processes (soak_client.py). Some of them are then run again on a pool driven directly, with the
-same seeds and actions: what they were told must be the same to the byte. Prints a table; exits with 1 if anything was
-not as it should be.
+The streams are in other processes (soak_client.py). Some of them are then repeated on a pool without a server, with the
+same seeds and actions: the replies must have been the same to the byte. Prints a table; exits with 1 if a check fails.
 """
 
 import argparse
@@ -35,7 +34,7 @@ MOST_GROWTH_MIB = 16.0
 """Of the server's memory between warm-up and end, as a straight line has it. A leak of one world in a hundred, or of
 one reply in a thousand, would pass it within a minute."""
 _WARM_UP = 0.4
-"""Part of the time after which memory has to be flat: by then every kind of reply has its room."""
+"""Part of the time after which memory must be constant: by then every kind of reply has its buffers."""
 _CLIENTS, _CHURNING, _DOOMED = 2, 8, 8
 """Processes of steady streams; streams of the process that comes and goes; streams of a process that is killed."""
 _TIMEOUT_S = 120.0
@@ -123,7 +122,7 @@ class Scale(threading.Thread):
             self.weights.append((time.monotonic() - begun_s, self._server.resident_bytes / 2**20))
 
     def stop(self, report: Report) -> None:
-        """Judge."""
+        """Add the results to the report."""
         self._is_over.set()
         self.join()
         times_s, mib = np.array(self.weights).T
@@ -135,13 +134,13 @@ class Scale(threading.Thread):
         report.expect(growth < MOST_GROWTH_MIB, f"memory grew by {growth:.1f} MiB: expected {MOST_GROWTH_MIB} at most")
 
 
-def replay(stream: int, told: list[int], renderer: CPURenderer) -> int | None:
-    """Run a stream again without a server; the first step that was told otherwise, if there is one."""
+def replay(stream: int, received: list[int], renderer: CPURenderer) -> int | None:
+    """Repeat a stream without a server; return the first step whose reply was different, if any."""
     kind = kind_of(stream)
     partner = stream + 1 if kind.agents > 1 else None
     direct = ReferenceWorld(renderer, kind.family, world_seed(stream), kind.lanes or 1, **kind.settings)
     deeds = [_deeds(stream), *([] if partner is None else [_deeds(partner)])]
-    for number, came in enumerate(told):
+    for number, came in enumerate(received):
         together = [next(one) for one in deeds]
         deed = together[0]
         if not isinstance(deed, Step):
@@ -184,12 +183,12 @@ def compare(digests: dict[int, list[int]], count: int, report: Report) -> None:
     steps = 0
     with CPURenderer() as renderer:
         for stream in chosen:
-            told = digests[stream]
+            received = digests[stream]
             if kind_of(stream).agents > 1:
-                told = told[: len(digests[stream + 1])]  # then its partner was gone
-            wrong = replay(stream, told, renderer)
-            steps += len(told)
-            report.expect(wrong is None, f"stream {stream} ({kind_of(stream).name}) was told something else at {wrong}")
+                received = received[: len(digests[stream + 1])]  # then its partner was gone
+            wrong = replay(stream, received, renderer)
+            steps += len(received)
+            report.expect(wrong is None, f"stream {stream} ({kind_of(stream).name}) had another reply at step {wrong}")
     report.row("run again directly", f"{len(chosen)} streams of all kinds, {steps} steps, to the byte")
 
 
@@ -240,13 +239,13 @@ def soak(streams: int, seconds: float, compared: int) -> Report:
     )
     report.row("refused, as they should be", str(sum(one.get("refusals", 0) for one in found)))
     report.expect(killer.kills > 0, "no client was killed")
-    compare({int(n): told for one in found for n, told in one.get("digests", {}).items()}, compared, report)
+    compare({int(n): received for one in found for n, received in one.get("digests", {}).items()}, compared, report)
     return report
 
 
 def judge_shares(steps: dict[int, int], streams: int, seconds: float, report: Report) -> None:
-    """Nobody is left behind."""
-    report.expect(len(steps) == streams, f"{len(steps)} streams told how far they came: expected {streams}")
+    """Check that all streams made about the same progress."""
+    report.expect(len(steps) == streams, f"{len(steps)} streams reported their steps: expected {streams}")
     if not steps:
         return
     median, slowest = statistics.median(steps.values()), min(steps, key=lambda n: steps[n])

@@ -1,4 +1,4 @@
-"""What each stream of the soak does: drawn by lot from its number, so that it can be done again without a server."""
+"""Behaviour of each stream of the soak test: random with its number as seed, so that it can be repeated."""
 
 import random
 import zlib
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SIDE = 32
-"""Of pictures, in pixels."""
+"""Side of the frames in pixels."""
 _BAD, _RESET, _IDLE, _PICTURE = 0.01, 0.01, 0.1, 0.4
-"""How often a stream asks for what is not there, resets, sends no action, and wants to see something."""
+"""Probabilities that a step asks for an unknown observation, resets, sends no action, and asks for a frame."""
 _WISHES = 12
 """Sets of observations that streams of a kind ask for. The server has memory for replies with each of them."""
 
@@ -23,7 +23,7 @@ class Kind:
     name: str
     family: str
     observations: tuple[str, ...]
-    """Those that are not pictures."""
+    """Observations other than frames."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     lanes: int | None = None
     agents: int = 1

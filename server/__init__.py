@@ -1,5 +1,5 @@
-"""The room for everything that serves, and for the command line.
+"""The server: the engine, the protocols on top of it, their transports, and the command line.
 
-It may use every room below it: `worldloom.worlds`, `worldloom.render`, `worldloom.kernels` and `worldloom.protos`. It
-knows nothing of `worldloom.client` or `worldloom.bench`.
+It may import `worldloom.worlds`, `worldloom.render`, `worldloom.kernels` and `worldloom.protos`, but not
+`worldloom.client`, `worldloom.profiler`, `worldloom.demo` or `worldloom.bench`.
 """

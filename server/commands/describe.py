@@ -45,8 +45,8 @@ def _print(of: Description) -> None:
     _print_section(f"Observations of {agents}", [_spec(one) for one in of["observations"]])
     _print_section("Observations that every world has", [_spec(one) for one in of["every_world"]])
     _print_section("Cameras", [(one["name"], one["text"]) for one in of["cameras"]])
-    pictures = [(one["name"], format_type(one), one["text"]) for camera in of["cameras"] for one in camera["outputs"]]
-    _print_section("Pictures they take", pictures)
+    frames = [(one["name"], format_type(one), one["text"]) for camera in of["cameras"] for one in camera["outputs"]]
+    _print_section("Frames", frames)
     labels = [(f"{one['label']:>3}", one["text"]) for one in of["labels"]]
     _print_section("Labels in segmentation", labels)
 
@@ -64,5 +64,5 @@ def _setting(one: Description) -> tuple[str, ...]:
 
 
 def _spec(one: Description) -> tuple[str, ...]:
-    hidden = " Hidden: not to be seen in the pictures." if one.get("hidden") else ""
+    hidden = " Hidden: not visible in the frames." if one.get("hidden") else ""
     return one["name"], format_type(one), format_range(one), one["text"] + hidden

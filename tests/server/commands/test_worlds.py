@@ -81,7 +81,7 @@ def test_describe_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
         "color str red red or blue Of the box.",
         "Actions of each of 2 agents\npush float32 [2] -1 to 1 Added up to the reward.",
         "count int64 [] 0 or more Steps so far.",
-        "end int64 [] 1 to 6 The step at which it ends. Hidden: not to be seen in the pictures.",
+        "end int64 [] 1 to 6 The step at which it ends. Hidden: not visible in the frames.",
         "reward float32 []",
         "eye Straight at the box.",
         "top.rgb uint8 [height, width, 3] Colours, row 0 at the top.",

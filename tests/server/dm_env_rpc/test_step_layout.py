@@ -13,7 +13,7 @@ from worldloom.server.dm_env_rpc.specs import DTYPES
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.engine.observations import ObservationSpec
 
-PROCESS_FLOAT64 = [dtype for dtype in DTYPES if dtype != "str"]
+NUMERIC_DTYPES = [dtype for dtype in DTYPES if dtype != "str"]
 
 
 @st.composite
@@ -21,7 +21,7 @@ def observations_and_values(draw: st.DrawFn) -> list[tuple[ObservationSpec, np.n
     uids = draw(st.lists(st.integers(0, 200) | st.integers(0, 2**64 - 1), unique=True, max_size=5))
     found = []
     for uid in uids:
-        dtype = draw(st.sampled_from(PROCESS_FLOAT64))
+        dtype = draw(st.sampled_from(NUMERIC_DTYPES))
         shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
         value = draw(hnp.arrays(dtype, shape))
         found.append((ObservationSpec(uid, f"o{uid}", dtype, shape, None, None), value))
