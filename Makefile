@@ -10,7 +10,7 @@ TEST_WORKERS ?= 2
 LINKS := build/typing/worldloom
 PACKAGES := $(filter-out front,$(patsubst %/py.typed,%,$(wildcard */py.typed)))
 
-.PHONY: help setup demo test check bench ablation bench-peers docs protos cogment-sdk clean gl links
+.PHONY: help setup demo test test-quick check bench ablation bench-peers docs protos cogment-sdk clean gl links
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ demo: $(INSTALLED) ## see it work
 
 test: setup $(SDK) ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+
+test-quick: $(INSTALLED) ## run the tests that take less than a minute together, for the inner loop
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile -m "not slow and not gl"
 
 check: $(INSTALLED) links ## formatting, lint, types, and which package imports which
 	$(BIN)/ruff format --check

@@ -8,7 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-PROBE = Path(__file__).parents[1] / "scripts" / "probe_gl.py"
+ROOT = Path(__file__).parents[1]
+PROBE = ROOT / "scripts" / "probe_gl.py"
 SKIP_GL = os.environ.get("WORLDLOOM_SKIP_GL") == "1"
 HOW_TO_GET_GL = """\
 Get it, with or without a graphics card: make setup
@@ -22,7 +23,32 @@ hypothesis.settings.register_profile("worldloom", deadline=None, derandomize=not
 hypothesis.settings.load_profile("worldloom")
 
 
+SLOW = (
+    *("tests/bench", "tests/demo", "tests/examples", "tests/profiler", "tests/client"),
+    *("tests/server/test_", "tests/server/commands", "tests/server/transports", "tests/server/cogment"),
+    *(
+        "tests/server/dm_env_rpc/test_stateful",
+        "tests/server/dm_env_rpc/test_shared_memory",
+        "tests/server/engine/test_loading",
+    ),
+    *("tests/worlds/mujoco", "tests/worlds/maze", "tests/worlds/cartpole", "tests/worlds/test_growth"),
+    *("tests/worlds/test_every_family", "tests/worlds/test_page", "tests/worlds/test_registry"),
+    *(
+        "tests/kernels/test_compiling",
+        "tests/render/test_reference",
+        "tests/render/test_backdrops",
+        "tests/render/test_gl",
+    ),
+    *("tests/render/test_isolation", "tests/render/test_bad_scenes", "tests/render/test_lamps", "tests/support/test_"),
+    *("tests/test_docs", "tests/test_first_errors", "tests/test_gl_gate", "tests/test_wheel", "tests/test_front"),
+)
+"""Beginnings of the paths of tests that start processes, or take seconds: `make test-quick` leaves them out."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(ROOT).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
     if SKIP_GL:
         for item in _gl_tests(items):
             item.add_marker(pytest.mark.skip(reason="WORLDLOOM_SKIP_GL=1"))

@@ -46,7 +46,7 @@ class ThreadedServer:
 
 
 def test_a_step_passes_the_files_of_the_drawing() -> None:
-    with recorded_threads() as path:
+    with recorded_threads("server/transports/grpc_streams.py") as path:
         server = ThreadedServer()
         with StreamClient(server.address) as client:
             client.join(client.create("catch", seed=1, lanes=4))

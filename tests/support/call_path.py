@@ -14,9 +14,10 @@ NOT_ON_THE_PATH = {"server/engine/timing.py", "server/logs.py"}
 
 
 class CallPath:
-    """Files of worldloom in the order in which their functions are first called, while recording."""
+    """Files of worldloom in the order in which their functions are first called, from the first file on."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: str) -> None:
+        self.first = first
         self.files: list[str] = []
         self.is_recording = False
 
@@ -26,7 +27,9 @@ class CallPath:
             path = frame.f_code.co_filename
             if path.startswith(str(ROOT)):
                 name = path.removeprefix(f"{ROOT}/")
-                if not name.startswith((".venv", "tests/", "scripts/")) and name not in self.files:
+                if name in self.files or name.startswith((".venv", "tests/", "scripts/")):
+                    return
+                if self.files or name == self.first:  # before that, the engine may look whether there is work
                     self.files.append(name)
 
     def until(self, last: str) -> list[str]:
@@ -36,9 +39,9 @@ class CallPath:
 
 
 @contextmanager
-def recorded_threads() -> Iterator[CallPath]:
-    """Record all threads that are started within the block."""
-    path = CallPath()
+def recorded_threads(first: str) -> Iterator[CallPath]:
+    """Record all threads that are started within the block, from a call into the first file on."""
+    path = CallPath(first)
     previous: Callable[..., Any] | None = threading.getprofile()
     threading.setprofile(path.record)
     try:
