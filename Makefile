@@ -15,9 +15,9 @@ PACKAGES := $(filter-out front,$(patsubst %/py.typed,%,$(wildcard */py.typed)))
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) gl ## make .venv and fetch the OpenGL libraries, where missing
+setup: $(INSTALLED) gl ## create .venv and install the OpenGL libraries, where missing
 
-demo: $(INSTALLED) ## see it work
+demo: $(INSTALLED) ## run a server and clients, and save images of them
 	@$(BIN)/worldloom demo
 
 test: setup $(SDK) ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
@@ -35,21 +35,21 @@ check: $(INSTALLED) links ## formatting, lint, types, and which package imports 
 bench: setup ## run the benchmarks
 	@$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only
 
-ablation: setup ## what each thing brings, from a naive server to ours; writes docs/ablation.md
+ablation: setup ## the gain of each technique, from a naive server to this one; writes docs/ablation.md
 	@GRPC_VERBOSITY=NONE $(BIN)/python -m worldloom.bench.ablation --family $(FAMILIES) --json out/ablation.json --page docs/ablation.md
 
-bench-peers: setup $(PEERS) ## other ways to get pixels, beside worldloom; writes docs/peers.md
+bench-peers: setup $(PEERS) ## other sources of pixels, compared with worldloom; writes docs/peers.md
 	@$(BIN)/python -m worldloom.bench.peers --json out/peers --page docs/peers.md
 
-docs: $(INSTALLED) ## write docs/worlds.md and its pictures anew
+docs: $(INSTALLED) ## generate docs/worlds.md and its images
 	@$(BIN)/python -m scripts.worlds_page
 
-protos: $(INSTALLED) ## write the Python code of protos/**/*.proto anew
+protos: $(INSTALLED) ## generate the Python code of protos/**/*.proto
 	@$(BIN)/python -m scripts.generate_protos
 
-cogment-sdk: $(SDK) ## make .venv-cogment with the Cogment SDK that tests play trials with, where missing
+cogment-sdk: $(SDK) ## create .venv-cogment with the Cogment SDK that tests use, where missing
 
-clean: ## remove all that was made here, environments included
+clean: ## remove all generated files, environments included
 	rm -rf .venv .venv-cogment .venv-peers build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

@@ -11,7 +11,6 @@ from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
 from worldloom.server.config import OPTIONS, Limits, ServeConfig
 
 MAX_LANES, MAX_STREAMS, MIN_SIZE, MAX_SIZE, MAX_FRAMES, MAX_SECONDS = 16_384, 64, 8, 512, 250, 3600.0
-_EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         received.append(number)
         raise KeyboardInterrupt
 
-    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         from worldloom.demo.run import run_demo
 
@@ -63,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
         if not received:
             raise
         # A KeyboardInterrupt inside the acquire or release of a lock may surface as a RuntimeError of that lock.
-        if received[0] == signal.SIGTERM:
-            return _EXIT_TERMINATED
+        if received[0] != signal.SIGINT:
+            return 128 + received[0]
         start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
         print(f"{start}stopped, and the server with it", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -60,4 +60,4 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_SUBPACKAGES})

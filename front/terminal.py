@@ -84,7 +84,12 @@ def _make_display() -> "Progress":
     return Progress(
         BarColumn(_BAR_WIDTH, table_column=Column(no_wrap=True)),
         TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.description}  {task.fields[note]}", markup=False, table_column=Column(no_wrap=False)),
+        # One line: what is interrupted while it is wider than the window could not be wiped.
+        TextColumn(
+            "{task.description}  {task.fields[note]}",
+            markup=False,
+            table_column=Column(no_wrap=True, overflow="ellipsis"),
+        ),
         console=Console(file=sys.stderr),
         auto_refresh=False,  # no thread: callers report often enough
         transient=True,

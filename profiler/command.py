@@ -5,15 +5,16 @@ Most options take several values with commas between: `16,64,256`. Plots and the
 """
 
 import argparse
-import importlib.util
+import importlib
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from worldloom.client.connections import LOCAL, Credentials
 from worldloom.client.errors import ClientError
@@ -145,7 +146,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print the results, and write their files; return the exit code."""
+    """Measure, print the results, and write their files; return the exit code. SIGTERM and SIGHUP end the servers."""
+    before = {one: signal.signal(one, _exit) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        return _run(args)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _exit(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.attach is not None:
         return _attach(args)
     for name in _ACCESS:
@@ -184,7 +198,7 @@ def _sweep(configurations: Sequence[Configuration], places: Sequence[str], resul
     try:
         with (
             SweepServers(configurations, places) as servers,
-            show_progress(f"measuring {count} configurations, about {left_s:.0f} s") as update,
+            show_progress(f"measuring {count} configuration{'s' * (count != 1)}, about {left_s:.0f} s") as update,
         ):
             began_s = time.monotonic()
             for done, one in enumerate(configurations):
@@ -225,9 +239,12 @@ def _save(out: Path | None, result: SweepResult) -> None:
         return
     _write_json(out / "profile.json", result.as_dict())
     _write_json(out / "trace.json", sweep_trace(result.measured))
-    if importlib.util.find_spec("matplotlib") is None:
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
         print(f"saved in {out}: profile.json, trace.json")
-        print_text('Plots and the report need matplotlib: pip install "worldloom[report]"')
+        reason = "" if isinstance(error, ModuleNotFoundError) else f", which fails to load here ({error})"
+        print_text(f'Plots and the report need matplotlib{reason}: pip install "worldloom[report]"')
         return
     saved = ["profile.json", "trace.json", *_save_report(out, result)]
     print(f"saved in {out}: {', '.join(saved)}")

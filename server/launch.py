@@ -1,8 +1,8 @@
 """Servers in processes of their own, for tests, scripts, the demo, the profiler and the benchmarks.
 
 A `ServerProcess` starts `worldloom serve` or another program that prints `listening on ADDRESS`, waits until it has
-printed every address, and ends the process: SIGTERM first, SIGKILL if that does not end it in time. It shares the
-terminal's process group, so that a hangup or Ctrl-C reaches the server too.
+printed every address, and ends the process: SIGTERM first, SIGKILL if that does not end it in time. It is in a
+session of its own, so that Ctrl-C reaches its owner alone, who ends its clients first and the server after them.
 
 Two threads read the server's pipes for as long as it runs, so that it never blocks on a full one. They end with the
 process and are joined by `stop` and `kill`.
@@ -81,6 +81,7 @@ class ServerProcess:
             text=True,
             errors="replace",
             cwd=folder,
+            start_new_session=True,
         )
         self._readers = [
             threading.Thread(target=self._read_output, daemon=True),

@@ -105,7 +105,7 @@ def snap(pixels: float) -> float:
 
 
 @device_function
-def near_cut(vertices: F64, a: int, b: int, c: int, near: float, orthographic: bool, polygon: F64) -> int:
+def clip_at_near_plane(vertices: F64, a: int, b: int, c: int, near: float, orthographic: bool, polygon: F64) -> int:
     """Clip a triangle at the near plane: write 3 or 4 corners in pixels to `polygon`, return their number."""
     corners = 0
     for k in range(3):

@@ -15,7 +15,7 @@ from worldloom.kernels.raster.scratch import (
     Scratch,
     padded,
 )
-from worldloom.kernels.raster.triangles import SUBPIXELS, fill, near_cut
+from worldloom.kernels.raster.triangles import SUBPIXELS, clip_at_near_plane, fill
 from worldloom.kernels.simd import (
     SIMD_WIDTH,
     ceil,
@@ -258,7 +258,7 @@ def _rasterise_triangles(
             continue
         corners = 3
         if nearest < near:
-            corners = near_cut(vertices, a, b, c, near, orthographic, polygon)
+            corners = clip_at_near_plane(vertices, a, b, c, near, orthographic, polygon)
             x0, y0, x1, y1, x2, y2 = (
                 polygon[0, 0],
                 polygon[0, 1],

@@ -31,7 +31,7 @@ from worldloom.kernels.raster.scratch import (
     plane_at,
 )
 from worldloom.kernels.shading.lamps import light_run
-from worldloom.kernels.shading.texture import BLEND_SCALE, level_of, locate, read_texels, slopes
+from worldloom.kernels.shading.texture import BLEND_SCALE, find_texels, mip_level, read_texels, uv_gradients
 from worldloom.kernels.simd import (
     SIMD_WIDTH,
     Floats,
@@ -159,18 +159,18 @@ def shade_run(
             level = ints(record_ints[record, MIP_LEVEL])
             for x in range(x_from, x_to, step):
                 at = count_from(x)
-                locate(first_texel, texture_size, level, u_start + ux * at, v_start + vx * at, x, buffers)
+                find_texels(first_texel, texture_size, level, u_start + ux * at, v_start + vx * at, x, buffers)
         else:
             w_start, wx = plane_at(record_floats, record, OVER_W, center_y), np.float32(record_floats[record, OVER_W])
-            across, down_u, down_u_x, down_v, down_v_x = slopes(record_floats, record, center_y)
+            across, down_u, down_u_x, down_v, down_v_x = uv_gradients(record_floats, record, center_y)
             size = np.float32(texture_size)
             for x in range(x_from, x_to, step):
                 at = count_from(x)
                 w = one / (w_start + wx * at)
                 u, v = (u_start + ux * at) * w, (v_start + vx * at) * w
-                level = level_of(w, at, across, down_u, down_u_x, down_v, down_v_x, size, smallest)
+                level = mip_level(w, at, across, down_u, down_u_x, down_v, down_v_x, size, smallest)
                 store(rows, DEPTH_ROW + x, w)
-                locate(first_texel, texture_size, level, u, v, x, buffers)
+                find_texels(first_texel, texture_size, level, u, v, x, buffers)
     if foggy and (orthographic or not textured):
         start, slope = plane_at(record_floats, record, KEY, center_y), np.float32(record_floats[record, KEY])
         for x in range(x_from, x_to, step):

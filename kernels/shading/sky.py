@@ -17,7 +17,7 @@ from worldloom.kernels.raster.scratch import (
     SKY_FIRST,
     SKY_LEVEL,
 )
-from worldloom.kernels.shading.texture import BLEND_SCALE, locate
+from worldloom.kernels.shading.texture import BLEND_SCALE, find_texels
 from worldloom.kernels.simd import SIMD_WIDTH, Floats, count_from, floats, ints, maximum, minimum, where_at_least
 from worldloom.kernels.tables import F32, I32, LaneTable, ViewTable
 
@@ -68,7 +68,7 @@ def shade_sky_box(
         )
         u = minimum(maximum(u, edge), np.float32(1.0) - edge)
         v = minimum(maximum(v, edge), np.float32(1.0) - edge)
-        locate(face + first, texture_size, ints(level), u, v, x, buffers)
+        find_texels(face + first, texture_size, ints(level), u, v, x, buffers)
         store(rows, RED + x, floats(BLEND_SCALE))
         store(rows, GREEN + x, floats(BLEND_SCALE))
         store(rows, BLUE + x, floats(BLEND_SCALE))

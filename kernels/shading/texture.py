@@ -33,7 +33,7 @@ _FOUR_THIRDS = np.int32(-1431655764)
 
 
 @inlined
-def level_of(
+def mip_level(
     w: Floats,
     at: Floats,
     across: np.float32,
@@ -44,7 +44,7 @@ def level_of(
     size: np.float32,
     smallest: int,
 ) -> Ints:
-    """Return the mip level of each pixel of a run, see `slopes`."""
+    """Return the mip level of each pixel of a run, see `uv_gradients`."""
     scale = w * w * (np.float32(2.0) * size)
     sideways = scale * across
     u_y, v_y = (down_u + down_u_x * at) * scale, (down_v + down_v_x * at) * scale
@@ -55,7 +55,7 @@ def level_of(
 
 
 @inlined
-def slopes(
+def uv_gradients(
     record_floats: F64, record: int, center_y: float
 ) -> tuple[np.float32, np.float32, np.float32, np.float32, np.float32]:
     """Return the derivatives of u and v along a row of a triangle in perspective, all divided by w².
@@ -90,7 +90,7 @@ def slopes(
 
 
 @inlined
-def locate(first: np.int32, size: np.int32, level: Ints, u: Floats, v: Floats, x: np.uint64, buffers: I32) -> None:
+def find_texels(first: np.int32, size: np.int32, level: Ints, u: Floats, v: Floats, x: np.uint64, buffers: I32) -> None:
     """Store the indices of the texels around u, v at these levels, and the fraction; the texture begins at `first`."""
     half, one, eight = np.float32(0.5), np.int32(1), np.int32(8)
     side = ints(size) >> level
@@ -110,7 +110,7 @@ def locate(first: np.int32, size: np.int32, level: Ints, u: Floats, v: Floats, x
 
 @inlined
 def read_texels(texel_rows: U32, x: np.uint64, buffers: I32) -> tuple[Floats, Floats, Floats]:
-    """Return red, green and blue, each 0..65280, of the texels that `locate` stored.
+    """Return red, green and blue, each 0..65280, of the texels that `find_texels` stored.
 
     The four texels of a pixel are blended by weights that add up to 256 exactly, so a uniform colour is unchanged.
     """

@@ -48,7 +48,7 @@ def make_properties(engine: Engine, agent: Agent | None) -> list[Property]:
     return found
 
 
-def _always(value: T) -> Callable[[], T]:
+def _constant(value: T) -> Callable[[], T]:
     return lambda: value
 
 
@@ -63,21 +63,21 @@ def _limits(engine: Engine) -> Iterator[Property]:
     for name, value in dataclasses.asdict(engine.limits).items():
         flag = f"--{name.replace('_', '-')}"
         dtype = "int64" if isinstance(value, int) else "float64"
-        yield Property(f"limits.{name}", f"Value of {flag}.", dtype, _always(value))
+        yield Property(f"limits.{name}", f"Value of {flag}.", dtype, _constant(value))
 
 
 def _families() -> Iterator[Property]:
     for name in known_families():
         if needs_extra(name) and not is_loaded(name):
             text = f"It is loaded when its first world is created; `worldloom describe {name}` says more."
-            yield Property(f"families.{name}.text", "Description.", "str", _always(text))
+            yield Property(f"families.{name}.text", "Description.", "str", _constant(text))
             continue
         try:
             family = find_family(name)
         except FamilyError as error:
-            yield Property(f"families.{name}.problem", "Why it cannot be used.", "str", _always(str(error)))
+            yield Property(f"families.{name}.problem", "Why it cannot be used.", "str", _constant(str(error)))
             continue
-        yield Property(f"families.{name}.text", "Description.", "str", _always(family.text))
+        yield Property(f"families.{name}.text", "Description.", "str", _constant(family.text))
         for setting in family.settings:
             yield _setting(f"families.{name}.settings.{setting.name}", setting)
 
@@ -88,7 +88,7 @@ def _setting(key: str, setting: Setting) -> Property:
         key,
         f"{setting.text}{choices} The value here is the default.",
         _SETTING_DTYPES[type(setting.default)],
-        _always(setting.default),
+        _constant(setting.default),
         minimum=setting.minimum,
         maximum=setting.maximum,
     )
@@ -137,8 +137,8 @@ def _seconds(engine: Engine, stage: str) -> float:
 
 def _timers(engine: Engine) -> Iterator[Property]:
     timer = engine.timer
-    yield Property("timers.is_on", "Whether stages are measured: value of --timers.", "bool", _always(timer.is_on))
-    yield Property("timers.stages", "Names of the stages, separated by spaces.", "str", _always(" ".join(STAGES)))
+    yield Property("timers.is_on", "Whether stages are measured: value of --timers.", "bool", _constant(timer.is_on))
+    yield Property("timers.stages", "Names of the stages, separated by spaces.", "str", _constant(" ".join(STAGES)))
     yield Property(
         "timers.stage_s",
         "Seconds spent in each stage, all read at one moment.",
@@ -259,11 +259,14 @@ def _shared_memory(agent: Agent) -> Iterator[Property]:
     if segment is None:
         return
     yield Property("shm.name", "Path of the shared memory, on the same machine.", "str", lambda: segment.path)
-    yield Property("shm.token", "Text at the beginning of the shared memory.", "str", _always(segment.token))
-    yield Property("shm.size_bytes", "Size in bytes.", "int64", _always(segment.size_bytes))
+    yield Property("shm.token", "Text at the beginning of the shared memory.", "str", _constant(segment.token))
+    yield Property("shm.size_bytes", "Size in bytes.", "int64", _constant(segment.size_bytes))
     yield Property(
-        "shm.slots", "Number of sets of frames: a step is drawn into the next one in turn.", "int64", _always(RING_SIZE)
+        "shm.slots",
+        "Number of sets of frames: a step is drawn into the next one in turn.",
+        "int64",
+        _constant(RING_SIZE),
     )
-    yield Property("shm.slot_bytes", "Bytes of one set of frames.", "int64", _always(segment.set_bytes))
+    yield Property("shm.slot_bytes", "Bytes of one set of frames.", "int64", _constant(segment.set_bytes))
     for name, offset in segment.offsets.items():
-        yield Property(f"shm.offsets.{name}", "Offset of these frames in a set.", "int64", _always(offset))
+        yield Property(f"shm.offsets.{name}", "Offset of these frames in a set.", "int64", _constant(offset))

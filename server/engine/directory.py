@@ -140,12 +140,12 @@ class WorldDirectory:
     def leave(self, agent: Agent) -> None:
         """Remove an agent from its world, with its waiting step."""
         agent.step = None
-        self.unshare(agent)
+        self.release_segment(agent)
         if not agent.world.is_gone:
             agent.world.agents.pop(agent.index)
             agent.world.used_at_s = self.clock()
 
-    def unshare(self, agent: Agent) -> None:
+    def release_segment(self, agent: Agent) -> None:
         """Release the memory that is shared with an agent's client."""
         if agent.segment is not None:
             self.shared_bytes -= agent.segment.size_bytes
@@ -157,7 +157,7 @@ class WorldDirectory:
         del self.worlds[world.name]
         world.is_gone = True
         for agent in world.agents.values():
-            self.unshare(agent)
+            self.release_segment(agent)
         self._free_lanes(world.pool, world.lanes)
         world.when_gone(why)
 
@@ -175,7 +175,7 @@ class WorldDirectory:
             world.move(pool, self._add_lanes(pool, world.seed, len(world.lanes)))
             self._free_lanes(*before)
             for agent in world.agents.values():
-                agent.replace_specs(_moved_specs(agent, pool))
+                agent.replace_specs(_specs_in_pool(agent, pool))
         elif seed is not None:
             pool.reseed(world.lanes, pool.family.lane_seeds(seed, len(world.lanes)))
 
@@ -191,8 +191,8 @@ class WorldDirectory:
         changed = next((agent for agent in world.agents.values() if not _fits(agent, pool)), None)
         if changed is not None:
             raise FailedPrecondition(
-                f"these settings change what agent {changed.index} of {world.name} can do or see, or if it can be: "
-                "expected settings that do not while someone is in it; leave it first, or create another world"
+                f"these settings change the specs of agent {changed.index} of {world.name}, or remove it: expected settings "
+                "that do not while agents are in the world; leave it first, or create another world"
             )
         return pool, own, int(common["seed"]) % 2**64 if "seed" in given else None
 
@@ -225,7 +225,7 @@ class WorldDirectory:
                     f"{new_bytes} bytes of shared memory cannot be had on the server's machine: {error.strerror}; go "
                     f"without 'shm', or {_MEMORY_ADVICE.get(error.errno or 0, 'give the server more memory')}"
                 ) from error
-        self.unshare(agent)
+        self.release_segment(agent)
         agent.segment = segment
         self.shared_bytes += 0 if segment is None else segment.size_bytes
 
@@ -325,11 +325,11 @@ def _fits(agent: Agent, pool: Pool) -> bool:
     """Return whether an agent keeps its actions and observations if its world moves to another pool."""
     if agent.index >= pool.family.agents:
         return False
-    specs, moved = agent.specs, _moved_specs(agent, pool)
+    specs, moved = agent.specs, _specs_in_pool(agent, pool)
     return specs.actions == moved.actions and specs.observations == moved.observations
 
 
-def _moved_specs(agent: Agent, pool: Pool) -> AgentSpecs:
+def _specs_in_pool(agent: Agent, pool: Pool) -> AgentSpecs:
     """Return the specs of an agent if its world moves to another pool."""
     specs = agent.specs
     return AgentSpecs(pool, agent.index, specs.lanes, specs.join_settings, specs.layout_cache)

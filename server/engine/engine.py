@@ -160,7 +160,7 @@ class Engine:
             _run_call(call)
         timer.mark("decode")
         ready, resetting = self._ready_worlds()
-        steps = [step for world in resetting for step in _cut_sequences(world)]
+        steps = [step for world in resetting for step in _interrupt_sequences(world)]
         steps += simulate(ready)
         timer.mark("simulate")
         if steps:
@@ -278,7 +278,7 @@ def _release_resets(world: World) -> list[WorldReset]:
     return resets
 
 
-def _cut_sequences(world: World) -> list[Step]:
+def _interrupt_sequences(world: World) -> list[Step]:
     """End the sequences of agents that have stepped in a world with a waiting reset; return their last steps."""
     cut = []
     for agent in world.agents.values():

@@ -54,7 +54,9 @@ def _add(server: grpc.aio.Server, address: Address, target: str, credentials: gr
     try:
         port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
     except RuntimeError:  # gRPC gives no reason; all that can be foreseen was checked
-        raise ListenError(f"cannot listen on {address}: gRPC refuses it; someone else may just have taken it") from None
+        raise ListenError(
+            f"cannot listen on {address}: gRPC rejects it; another program may just have taken it"
+        ) from None
     assert isinstance(port, int)
     return port
 

@@ -23,11 +23,13 @@ def read_credentials(cert: Path | None, key: Path | None, client_ca: Path | None
     cert_pem = _read("--tls-cert", cert, "a certificate", "CERTIFICATE")
     key_pem = _read("--tls-key", key, "a private key", "PRIVATE KEY")
     client_ca_pem = None if client_ca is None else _read("--tls-client-ca", client_ca, "a certificate", "CERTIFICATE")
-    _try_out("--tls-cert", cert, "certificates in PEM", lambda tls: tls.load_verify_locations(cert))
+    _check_loads("--tls-cert", cert, "certificates in PEM", lambda tls: tls.load_verify_locations(cert))
     pair = f"the key of the first certificate in {cert}, in PEM and without a password"
-    _try_out("--tls-key", key, pair, lambda tls: tls.load_cert_chain(cert, key, password=_no_password))
+    _check_loads("--tls-key", key, pair, lambda tls: tls.load_cert_chain(cert, key, password=_no_password))
     if client_ca is not None:
-        _try_out("--tls-client-ca", client_ca, "certificates in PEM", lambda tls: tls.load_verify_locations(client_ca))
+        _check_loads(
+            "--tls-client-ca", client_ca, "certificates in PEM", lambda tls: tls.load_verify_locations(client_ca)
+        )
     return grpc.ssl_server_credentials([(key_pem, cert_pem)], client_ca_pem, require_client_auth=client_ca is not None)
 
 
@@ -41,7 +43,7 @@ def _read(flag: str, path: Path, what: str, label: str) -> bytes:
     return data
 
 
-def _try_out(flag: str, path: Path, expected: str, load: Callable[[ssl.SSLContext], None]) -> None:
+def _check_loads(flag: str, path: Path, expected: str, load: Callable[[ssl.SSLContext], None]) -> None:
     try:
         load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     except (ssl.SSLError, ValueError) as error:
@@ -87,11 +89,11 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio 
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
         """Return the handler of a call, or one that rejects it."""
-        if call.method.startswith(_OPEN_TO_ALL) or self._is_shown(call.invocation_metadata):
+        if call.method.startswith(_OPEN_TO_ALL) or self._has_valid_token(call.invocation_metadata):
             return await continuation(call)
         return self._reject
 
-    def _is_shown(self, metadata: Any) -> bool:
+    def _has_valid_token(self, metadata: Any) -> bool:
         shown = [value for key, value in metadata if key == "authorization"]
         if len(shown) != 1:
             return False
