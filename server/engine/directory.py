@@ -191,8 +191,8 @@ class WorldDirectory:
         changed = next((agent for agent in world.agents.values() if not _fits(agent, pool)), None)
         if changed is not None:
             raise FailedPrecondition(
-                f"these settings change the specs of agent {changed.index} of {world.name}, or remove it: expected settings "
-                "that do not while agents are in the world; leave it first, or create another world"
+                f"these settings change the specs of agent {changed.index} of {world.name}, or remove it: expected "
+                "settings that do not while agents are in the world; leave it first, or create another world"
             )
         return pool, own, int(common["seed"]) % 2**64 if "seed" in given else None
 
