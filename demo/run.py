@@ -30,7 +30,7 @@ _RECORDING_FRACTION = 0.6
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one group of clients reached."""
+    """Throughput of one group of clients."""
 
     name: str
     frames_come: str

@@ -37,7 +37,7 @@ _OPTION_OF = {
 
 @dataclass(frozen=True)
 class ServerActivity:
-    """What a server did between two readings of its counters."""
+    """Activity of a server between two readings of its counters."""
 
     address: str
     when: str

@@ -41,9 +41,9 @@ class ServerStartError(RuntimeError):
         super().__init__(text)
         self.exit_code = exit_code
         self.output = output
-        """What it wrote to stdout."""
+        """Text that it wrote to stdout."""
         self.log = log
-        """What it wrote to stderr."""
+        """Text that it wrote to stderr."""
 
 
 class ServerProcess:
@@ -107,7 +107,7 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """What it has written to stderr so far."""
+        """Text that it has written to stderr so far."""
         return "".join(self._log)
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
