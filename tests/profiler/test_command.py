@@ -223,11 +223,25 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def _until_a_world_is_served(pid: int) -> None:
-    """Until it has started its server: then what needs none was measured."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_its_servers_too(number: signal.Signals) -> None:
+    words = ["--renderer", "cpu", "--transport", "tcp", "--lanes", "2", "--size", "8", "--outputs", "rgb"]
+    command_line = [str(WORLDLOOM), "profile", *words, "--seconds", "20", "--family", "catch"]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        server = Path(f"/proc/{_until_a_world_is_served(process.pid)}")
+        time.sleep(0.5)  # within the call that starts a process, Python has no handle to end it by
+        process.send_signal(number)
+        _, problems = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, problems
+    assert "Traceback" not in problems
+    assert not server.exists()
+
+
+def _until_a_world_is_served(pid: int) -> int:
+    """Wait until it has started its server, when configurations without one are measured; return the server's pid."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
     for _ in range(3000):
-        if children.read_text().split():
-            return
+        if found := children.read_text().split():
+            return int(found[0])
         time.sleep(0.02)
     raise AssertionError("no server was started")
