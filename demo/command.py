@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.out, video):
         _check_writable(path)
     ServeConfig(renderer=args.renderer, device=args.device)  # raises for what the server would not accept
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else clients log that their server has ended
     received: list[int] = []
 
     def stop(number: int, _frame: object) -> None:

@@ -83,10 +83,9 @@ def _make_display() -> "Progress":
 
     return Progress(
         BarColumn(_BAR_WIDTH, table_column=Column(no_wrap=True)),
-        TextColumn("{task.percentage:>3.0f}%"),
         # One line: what is interrupted while it is wider than the window could not be wiped.
         TextColumn(
-            "{task.description}  {task.fields[note]}",
+            "{task.percentage:>3.0f}% {task.description}  {task.fields[note]}",
             markup=False,
             table_column=Column(no_wrap=True, overflow="ellipsis"),
         ),

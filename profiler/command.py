@@ -6,6 +6,7 @@ Most options take several values with commas between: `16,64,256`. Plots and the
 
 import argparse
 import importlib
+import importlib.util
 import json
 import math
 import os
@@ -147,6 +148,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the results, and write their files; return the exit code. SIGTERM and SIGHUP end the servers."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else clients log that their server has ended
     before = {one: signal.signal(one, _exit) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
         return _run(args)
@@ -239,15 +241,24 @@ def _save(out: Path | None, result: SweepResult) -> None:
         return
     _write_json(out / "profile.json", result.as_dict())
     _write_json(out / "trace.json", sweep_trace(result.measured))
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError as error:
+    problem = _problem_of_matplotlib()
+    if problem is not None:
         print(f"saved in {out}: profile.json, trace.json")
-        reason = "" if isinstance(error, ModuleNotFoundError) else f", which fails to load here ({error})"
-        print_text(f'Plots and the report need matplotlib{reason}: pip install "worldloom[report]"')
+        print_text(f'Plots and the report need matplotlib{problem}: pip install "worldloom[report]"')
         return
     saved = ["profile.json", "trace.json", *_save_report(out, result)]
     print(f"saved in {out}: {', '.join(saved)}")
+
+
+def _problem_of_matplotlib() -> str | None:
+    """Return why matplotlib cannot be used, empty if it is not installed; None if it can."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return ""
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        return f", which fails to load here ({error})"
+    return None
 
 
 def _save_report(out: Path, result: SweepResult) -> list[str]:

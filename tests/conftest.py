@@ -8,8 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PROBE = ROOT / "scripts" / "probe_gl.py"
+PROBE = Path(__file__).parents[1] / "scripts" / "probe_gl.py"
 SKIP_GL = os.environ.get("WORLDLOOM_SKIP_GL") == "1"
 HOW_TO_GET_GL = """\
 Get it, with or without a graphics card: make setup
@@ -47,7 +46,7 @@ SLOW = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(ROOT).as_posix().startswith(SLOW):
+        if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     if SKIP_GL:
         for item in _gl_tests(items):

@@ -24,12 +24,12 @@ def test_what_is_wrong_is_told() -> None:
     assert report.problems == ["stream 2 made 0.49 of the median's steps"]
     report = Report()
     soak.judge_shares({0: 100, 1: 100, 2: 51}, streams=4, seconds=1.0, report=report)
-    assert report.problems == ["3 streams told how far they came: expected 4"]
+    assert report.problems == ["3 streams reported their steps: expected 4"]
 
     report = Report()
     soak.compare({stream: [1, 2, 3] for stream in range(len(KINDS))}, 7, report)
     assert len(report.problems) == len(KINDS) - 1
-    assert "stream 0 (catch) was told something else at 0" in report.problems
+    assert "stream 0 (catch) had another reply at step 0" in report.problems
 
 
 def test_answers_that_differ_have_different_digests() -> None:
