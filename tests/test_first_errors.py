@@ -1,7 +1,6 @@
 """Error messages of common first problems: one test each, through the command or client where they occur."""
 
 import os
-import re
 import resource
 import socket
 import subprocess
@@ -92,8 +91,7 @@ def test_kernel_cache_not_writable(tmp_path: Path) -> None:
     assert line.startswith(f"worldloom: the kernel cache {chosen}/kernels ")
     assert f"cannot be written; using {fallback}/worldloom-" in line
     assert line.endswith("Set WORLDLOOM_CACHE_DIR to a writable folder to compile only once.")
-    unwrapped = re.sub(r"\n *", "", done.stdout)  # wrapped where COLUMNS is set
-    assert re.search(rf"kernel cache *{re.escape(str(fallback))}/worldloom-", unwrapped)
+    assert f"kernelcache{fallback}/worldloom-" in "".join(done.stdout.split())  # wrapped where COLUMNS is set
 
 
 class OtherServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]  # has no types

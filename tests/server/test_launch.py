@@ -1,5 +1,6 @@
 """The launcher of servers: it waits, shows progress, says why a server did not start, and leaves nothing behind."""
 
+import contextlib
 import io
 import os
 import signal
@@ -28,8 +29,11 @@ def _nothing_is_left() -> Iterator[None]:
 
 def children() -> set[str]:
     """Return the process ids of the children of this process, ended ones that were not waited for included."""
-    lists = [task.joinpath("children").read_text() for task in Path("/proc/self/task").iterdir()]
-    return {pid for pids in lists for pid in pids.split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            found |= set(task.joinpath("children").read_text().split())
+    return found
 
 
 def test_it_ends_with_its_block() -> None:
