@@ -46,8 +46,8 @@ def test_a_human_and_an_agent_play(tmp_path: Path) -> None:
             told = process.stdout.readline()
     of_human = re.fullmatch(r"trial (\S+) is over after (\d+) ticks: (\d+) goals\n", played.stdout)
     of_agent = re.fullmatch(r"trial (\S+): (\d+) goals\n", told)
-    assert of_human
-    assert of_agent
+    assert of_human, played.stdout
+    assert of_agent, told
     assert of_human[1] == of_agent[1]
     goals, ticks = int(of_human[3]) + int(of_agent[2]), int(of_human[2])
     assert goals <= 8
