@@ -128,7 +128,7 @@ class ObservationSpec(NamedTuple):
     camera: str | None = None
     """Camera of a frame."""
     output: int = 0
-    """Which output a frame is: index into OUTPUTS."""
+    """Output of a frame: index into OUTPUTS."""
     shared_frame: str | None = None
     """Name of the frame in shared memory whose location this observation gives."""
 
