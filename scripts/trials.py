@@ -208,7 +208,8 @@ def advance_in_lockstep(address: str, trials: int, ticks: int, report: Report) -
     drawn = grown["frames.rgb"] / max(grown["draws"], 1)
     report.row(f"{trials} advanced at once", f"batches of {batch:.1f} steps on average, {drawn:.1f} frames a draw")
     report.expect(grown["steps"] == ACTORS * trials * (ticks + 1), f"{grown['steps']} steps of trials in lockstep")
-    report.expect(batch > 2 * ACTORS, f"batches of {batch:.1f} steps: expected more than two trials have")
+    # How many requests wait together depends on the load of the machine: more than one trial is all that is certain.
+    report.expect(batch > ACTORS, f"batches of {batch:.1f} steps: expected more than one trial has")
 
 
 async def _advance(address: str, trials: int, ticks: int) -> None:
