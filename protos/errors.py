@@ -18,6 +18,7 @@ and what to do. This module knows neither gRPC nor protobuf: each transport maps
 form.
 """
 
+import re
 from typing import ClassVar
 
 
@@ -81,6 +82,11 @@ class Internal(RequestError):
 
     code = 13
 
+    @classmethod
+    def caused_by(cls, what: str, error: BaseException, then: str = "") -> "Internal":
+        """Return the error for a failure: what failed, type and text of the exception, and what happens then."""
+        return cls(f"{what}: {exception_text(error)}{'. ' + then if then else ''}")
+
 
 class Unavailable(RequestError):
     """A server that is shutting down, or another service that cannot be reached."""
@@ -92,3 +98,17 @@ class Unauthenticated(RequestError):
     """A missing or wrong token."""
 
     code = 16
+
+
+_MAX_TEXT_LENGTH = 1000
+_QUOTED_DIRECTORIES = re.compile(r"(?<=['\"])(?:[A-Za-z]:)?[\\/][^'\"]*[\\/](?=[^'\"\\/]+['\"])")
+_DIRECTORIES = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[\\/]+[^\\/\s'\"<>|:,;()]+)*[\\/]+(?=[^\\/\s'\"<>|:,;()])")
+"""The directories of an absolute path; in quotes they may have blanks."""
+
+
+def exception_text(error: BaseException) -> str:
+    """Return type and text of an exception in one line, without the directories of files that it names."""
+    text = " ".join(_DIRECTORIES.sub("", _QUOTED_DIRECTORIES.sub("", str(error))).split())
+    if len(text) > _MAX_TEXT_LENGTH:
+        text = f"{text[:_MAX_TEXT_LENGTH]} ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -6,8 +6,15 @@ together and the rest is released, so that lanes of ever different sizes do not 
 
 `add` and `free` may therefore allocate new arrays, and `free` may move rows. Lane numbers do not change. Get
 `scene.instances`, `scene.lanes` and `scene.rows(lanes)` again after either; do not keep them.
+
+Copying a table of hundreds of megabytes would take longer than a step of another world may wait. So a large table
+reserves more address space than it will ever use, which costs nothing until it is written to, and grows in place; its
+rows are moved together only when they are few against those that are free.
 """
 
+import ctypes
+import math
+import mmap
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,20 +64,31 @@ _LANE_DEFAULTS = LaneTable(
 
 SPARE_ROWS = 4096
 """Free rows, some 300 KiB, below which rows are not moved together."""
+_LARGE_ROWS = 1 << 20
+"""Rows in use, some 80 MB, above which moving them together takes so long that it is done seldom."""
+_LARGE_RATIO = 16
+"""Free rows for each row in use at which a large table is packed."""
+_LARGE_BYTES = 64 << 20
+"""Size of a column above which it is reserved in advance."""
+_RESERVED_BYTES = 4 << 30
+"""Address space of such a column."""
+_RELEASED_BYTES = 1 << 20
+"""Size of a freed part of a column above which its memory is given back."""
 
 
 class Scene:
     """All lanes and their instance rows, over one asset library.
 
-    With R rows in use and at most L lanes at once, the table has at most max(2 R, R + max(spare_rows, L)) rows.
+    With R rows in use and at most L lanes at once, the table has at most max(2 R, R + max(spare_rows, L)) rows, as long
+    as R is not large.
     """
 
     def __init__(self, assets: AssetLibrary, spare_rows: int = SPARE_ROWS) -> None:
         self.assets = assets
         self._spare_rows = spare_rows
-        self._instances = _repeated(_INSTANCE_DEFAULTS, 0)
-        self._lanes = _repeated(_LANE_DEFAULTS, 0)
-        self._in_use = np.zeros(0, np.bool_)  # of the length of the lane table
+        self._instances = map_columns(_INSTANCE_DEFAULTS, lambda column: np.empty((0, *column.shape[1:]), column.dtype))
+        self._lanes = map_columns(_LANE_DEFAULTS, lambda column: np.empty((0, *column.shape[1:]), column.dtype))
+        self._in_use = np.zeros(0, np.bool_)  # for each row of the lane table
         self._lane_count = 0
         self._row_count = 0
         self._slice_tables()
@@ -93,9 +111,12 @@ class Scene:
         self._reserve(fresh_lanes, fresh_runs * rows_per_lane)
         lanes = np.concatenate([_pop_last(self._free_lanes, count), self._lane_count + np.arange(fresh_lanes)])
         first_rows = np.concatenate([_pop_last(runs, count), self._row_count + rows_per_lane * np.arange(fresh_runs)])
+        _reset(self._lanes, _LANE_DEFAULTS, slice(self._lane_count, self._lane_count + fresh_lanes))
         self._lane_count += fresh_lanes
         self._row_count += fresh_runs * rows_per_lane
         self._rows_in_use += count * rows_per_lane
+        for first, length in _spans(first_rows, rows_per_lane):
+            _reset(self._instances, _INSTANCE_DEFAULTS, slice(first, first + length))
         self._lanes.first_row[lanes] = first_rows
         self._lanes.row_count[lanes] = rows_per_lane
         self._lanes.static_rows[lanes] = static_rows
@@ -104,7 +125,7 @@ class Scene:
         return lanes.astype(np.int32)
 
     def free(self, lanes: ArrayLike) -> None:
-        """Free lanes. Their rows are cleared at once, and the rows of other lanes may move."""
+        """Free lanes. The rows of other lanes may move."""
         lanes = np.atleast_1d(np.asarray(lanes, np.int64))
         known = (lanes >= 0) & (lanes < self._lane_count)
         if not known.all() or not self._in_use[lanes].all():
@@ -115,15 +136,18 @@ class Scene:
         first_rows, counts = self._lanes.first_row[lanes], self._lanes.row_count[lanes]
         self._in_use[lanes] = False
         self._free_lanes.extend(lanes.tolist())
-        self._rows_in_use -= int(counts.sum())
         _reset(self._lanes, _LANE_DEFAULTS, lanes)
+        self._rows_in_use -= int(counts.sum())
         # Packing costs as much as all rows in use and all lanes: it pays once more than that is free.
-        if self._row_count - self._rows_in_use > max(self._rows_in_use, self._lane_count, self._spare_rows):
+        ratio = 1 if self._rows_in_use <= _LARGE_ROWS else _LARGE_RATIO
+        if self._row_count - self._rows_in_use > max(ratio * self._rows_in_use, self._lane_count, self._spare_rows):
             self._pack()
             return
         for rows_per_lane in np.unique(counts[counts > 0]).tolist():
             same = first_rows[counts == rows_per_lane]
-            _reset(self._instances, _INSTANCE_DEFAULTS, _runs(same, rows_per_lane).ravel())
+            for first, length in _spans(same, rows_per_lane):
+                _release(self._instances, first, length)
+                self._instances.mesh[first : first + length] = NO_MESH
             self._free_runs.setdefault(rows_per_lane, []).extend(same.tolist())
 
     def rows(self, lanes: ArrayLike) -> I64:
@@ -143,10 +167,11 @@ class Scene:
 
     def _reserve(self, lanes: int, rows: int) -> None:
         """Grow the tables by so many lanes and rows."""
-        self._lanes = _grown(self._lanes, _LANE_DEFAULTS, self._lane_count, self._lane_count + lanes)
-        self._instances = _grown(self._instances, _INSTANCE_DEFAULTS, self._row_count, self._row_count + rows)
-        if len(self._in_use) < len(self._lanes.first_row):
-            self._in_use = np.pad(self._in_use, (0, len(self._lanes.first_row) - len(self._in_use)))
+        self._lanes = _grown(self._lanes, self._lane_count, self._lane_count + lanes)
+        self._instances = _grown(self._instances, self._row_count, self._row_count + rows)
+        missing = self._lane_count + lanes - len(self._in_use)
+        if missing > 0:
+            self._in_use = np.pad(self._in_use, (0, max(missing, len(self._in_use))))
 
     def _pack(self) -> None:
         """Move the rows in use together, in the order of their lanes, into a table of that size."""
@@ -175,23 +200,59 @@ def _pop_last(stack: list[int], count: int) -> I64:
     return taken
 
 
-def _repeated(defaults: Table, count: int) -> Table:
-    return map_columns(defaults, lambda column: np.repeat(column, count, axis=0))
+def _spans(first_rows: I64, length: int) -> Iterator[tuple[int, int]]:
+    """Yield first row and length of runs of that length; those that follow one another are joined."""
+    if not len(first_rows) or not length:
+        return
+    first_rows = np.sort(first_rows)
+    breaks = np.flatnonzero(np.diff(first_rows) != length) + 1
+    starts = np.concatenate([[0], breaks, [len(first_rows)]])
+    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        yield int(first_rows[start]), (stop - start) * length
 
 
-def _reset(table: Table, defaults: Table, rows: I64) -> None:
+def _columns(table: Table) -> Iterator[Any]:
+    return iter(table)
+
+
+def _reset(table: Table, defaults: Table, rows: "I64 | slice") -> None:
     columns: Iterator[tuple[Any, Any]] = zip(table, defaults, strict=True)
     for column, default in columns:
         column[rows] = default
 
 
-def _grown(table: Table, defaults: Table, used: int, wanted: int) -> Table:
+def _grown(table: Table, used: int, wanted: int) -> Table:
     """Return the table with a capacity of `wanted` rows: at least twice as large if it has to be copied."""
-    capacity = len(table[0])
+    capacity = min(len(column) for column in _columns(table))
     if wanted <= capacity:
         return table
-    larger = _repeated(defaults, max(wanted, 2 * capacity))
+    larger = map_columns(table, lambda column: _allocated(column, max(wanted, 2 * capacity)))
     columns: Iterator[tuple[Any, Any]] = zip(larger, table, strict=True)
     for new, old in columns:
         new[:used] = old[:used]
     return larger
+
+
+def _allocated(column: np.ndarray, rows: int) -> np.ndarray:
+    """Return a column of that many rows; of more, whose memory is not used yet, if it is large."""
+    row_bytes = column.itemsize * math.prod(column.shape[1:])
+    if rows * row_bytes > _LARGE_BYTES:
+        try:
+            return np.zeros((max(rows, _RESERVED_BYTES // row_bytes), *column.shape[1:]), column.dtype)
+        except MemoryError:
+            pass  # address space is limited here
+    return np.empty((rows, *column.shape[1:]), column.dtype)
+
+
+def _release(table: Table, first: int, length: int) -> None:
+    """Give the memory of free rows back to the operating system, if it is much. Their values are lost."""
+    for column in _columns(table):
+        row_bytes = column.strides[0]
+        if length * row_bytes >= _RELEASED_BYTES:
+            start = column.ctypes.data + first * row_bytes
+            aligned, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, start + length * row_bytes
+            size_bytes = (end - aligned) // mmap.PAGESIZE * mmap.PAGESIZE
+            _libc.madvise(ctypes.c_void_p(aligned), ctypes.c_size_t(size_bytes), mmap.MADV_DONTNEED)
+
+
+_libc = ctypes.CDLL(None)

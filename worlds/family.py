@@ -65,6 +65,15 @@ class StepResult(NamedTuple):
     terminated: NDArray[np.bool_]  # [n] the episode is over by the rules of the family
 
 
+class LaneErrors(Exception):  # noqa: N818  # not an error itself: some lanes have one, the others were stepped
+    """Errors in some of the lanes of a step, by index into its `lanes`. The others were stepped, as `result` tells."""
+
+    def __init__(self, result: StepResult, errors: Mapping[int, Exception]) -> None:
+        super().__init__(f"{len(errors)} of {len(result.terminated)} lanes failed")
+        self.result = result
+        self.errors = errors
+
+
 class State:
     """The arrays of a family's lanes, with a row for each lane; `state.height` is the array of the field `height`.
 
@@ -84,11 +93,11 @@ class State:
             grown[: len(array)] = array
             setattr(self, name, grown)
 
-    def clear(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
-        """Set all fields of these lanes to 0 and store their seeds: a reused row keeps nothing of its previous lane."""
+    def clear(self, lanes: I64) -> None:
+        """Set all fields of these lanes but their seeds to 0: a reused row keeps nothing of its previous lane."""
         for name in self.fields:
-            getattr(self, name)[lanes] = 0
-        self.lane_seed[lanes] = seeds
+            if name != "lane_seed":
+                getattr(self, name)[lanes] = 0
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"no state field {name!r}: expected one of {', '.join(self.fields)}")
@@ -144,7 +153,11 @@ class Family(ABC):
 
     @abstractmethod
     def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
-        """Advance the lanes by one step. `actions[name]` is [n, agents, *shape], within the range of its spec."""
+        """Advance the lanes by one step. `actions[name]` is [n, agents, *shape], within the range of its spec.
+
+        After any error but LaneErrors the step is made again, with fewer lanes, on the state as it was before. A family
+        that keeps state elsewhere must raise LaneErrors for an error in some lanes.
+        """
 
     @abstractmethod
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:

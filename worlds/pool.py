@@ -8,6 +8,7 @@ could do the same, but takes a microsecond or more for each of some thirty opera
 step of a few lanes costs.
 """
 
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -19,7 +20,7 @@ from worldloom.kernels.compiling import announce_compiling, kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
-from worldloom.worlds.family import Family, State
+from worldloom.worlds.family import Family, LaneErrors, State
 from worldloom.worlds.random import scalar_mix
 
 RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
@@ -29,9 +30,13 @@ FIRST, MID, LAST = 0, 1, 2
 
 _COLUMNS = (
     *("scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"),
-    *("_in_use", "_has_static_instances", "_mark", "_free"),
+    *("_in_use", "_has_static_instances", "_is_reseeded", "_mark", "_free"),
 )
 """Names of the arrays with a row for each lane."""
+_EPISODE_COLUMNS = ("status", "step_type", "episode", "steps", "reward", "discount")
+"""Names of those that a step changes."""
+_ASSUMED_BEGIN_S = 100e-6
+"""Time to begin an episode in one lane, until it has been measured."""
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
@@ -52,10 +57,14 @@ class Pool:
         self.discount: F32 = np.zeros(0, np.float32)
         self._in_use: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._has_static_instances: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._is_reseeded: NDArray[np.bool_] = np.zeros(0, np.bool_)  # its state is that of an earlier seed's episode
+        self._reseeded_count = 0
         self._mark: I64 = np.zeros(0, np.int64)  # scratch of find_invalid_lane
         self._free: I64 = np.zeros(0, np.int64)  # a stack of freed lanes, as long as the other arrays
         self._free_count = 0
         self._used = 0
+        self.begin_s = _ASSUMED_BEGIN_S
+        """Seconds that it took to begin an episode in a lane, the last time that several were begun together."""
 
     @property
     def capacity(self) -> int:
@@ -76,7 +85,9 @@ class Pool:
         self._used += fresh
         self._in_use[lanes] = True
         self._has_static_instances[lanes] = False
-        self.state.clear(lanes, seeds)
+        self._is_reseeded[lanes] = False
+        self.state.clear(lanes[:reused])  # rows that were never used are 0
+        self.state.lane_seed[lanes] = seeds
         self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane, self.family.static_rows)
         self.status[lanes] = INTERRUPTED
         self.step_type[lanes] = LAST
@@ -91,13 +102,19 @@ class Pool:
         lanes = self._checked(lanes)
         self.scene.free(self.scene_lane[lanes])
         self._in_use[lanes] = False
+        self._reseeded_count -= int(np.count_nonzero(self._is_reseeded[lanes]))
         self._free[self._free_count : self._free_count + len(lanes)] = lanes
         self._free_count += len(lanes)
+
+    def begin(self, lanes: I64) -> None:
+        """Begin an episode in each lane."""
+        self._begin(self._checked(lanes))
 
     def step(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
         """Step each lane once: advance it if its episode is running, else begin an episode and ignore its action.
 
-        `actions[name]` is [n, agents, *shape]. The results are in `reward`, `discount`, `step_type` and `status`.
+        `actions[name]` is [n, agents, *shape]. The results are in `reward`, `discount`, `step_type` and `status`. If
+        LaneErrors is raised they are valid for the lanes that it does not name; its keys are lanes here.
         """
         lanes = self._checked(lanes)
         with self._compiling_announced("count"):
@@ -118,10 +135,37 @@ class Pool:
         self.status[self._checked(lanes)] = INTERRUPTED
 
     def reseed(self, lanes: I64, seeds: NDArray[np.uint64]) -> None:
-        """End the episodes of these lanes and start over with other seeds, as if the lanes were new."""
+        """End the episodes of these lanes and start over with other seeds, as if the lanes were new.
+
+        Their state stays until then, and can be observed.
+        """
         self.interrupt(lanes)
-        self.state.clear(lanes, seeds)
-        self.episode[lanes] = -1
+        self.state.lane_seed[lanes] = seeds
+        used = lanes[self.episode[lanes] >= 0]
+        self.episode[used] = -1
+        self._is_reseeded[used] = True
+        self._reseeded_count += len(used)
+
+    def ensure_state(self, lanes: I64) -> None:
+        """Give lanes that have never begun an episode the first state of theirs, to be observed before it begins."""
+        new = lanes[(self.episode[lanes] < 0) & ~self._is_reseeded[lanes]]
+        if len(new):
+            self.begin(new)
+            self.reseed(new, self.state.lane_seed[new])
+
+    def save(self, lanes: I64) -> list[np.ndarray]:
+        """Return a copy of all that a step of these lanes changes in the arrays of this pool."""
+        return [array[lanes] for array in self._arrays()]
+
+    def restore(self, lanes: I64, saved: list[np.ndarray]) -> None:
+        """Restore what `save` returned for the same lanes."""
+        for array, rows in zip(self._arrays(), saved, strict=True):
+            array[lanes] = rows
+        self._reseeded_count = int(np.count_nonzero(self._is_reseeded & self._in_use))
+
+    def _arrays(self) -> list[np.ndarray]:
+        names = (*_EPISODE_COLUMNS, "_is_reseeded")
+        return [*(getattr(self, name) for name in names), *(getattr(self.state, name) for name in self.state.fields)]
 
     def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
         """Return one of the family's observations for these lanes, [n, *shape]."""
@@ -146,8 +190,7 @@ class Pool:
         with self._compiling_announced("views"):
             has_static_instances = self._has_static_instances[lanes]
             if not has_static_instances.all():
-                self.family.write_static_instances(self.scene, scene_lanes[~has_static_instances])
-                self._has_static_instances[lanes] = True
+                self.prepare_views(lanes)
             self.family.write_instances(self.state, lanes, self.scene, scene_lanes)
             placement = self.family.place_camera(self.state, lanes, camera, agent)
         return fill_views(
@@ -162,6 +205,13 @@ class Pool:
             outputs,
             samples,
         )
+
+    def prepare_views(self, lanes: I64) -> None:
+        """Write the static instances of those of these lanes that have never been drawn."""
+        new = lanes[~self._has_static_instances[lanes]]
+        if len(new):
+            self.family.write_static_instances(self.scene, self.scene_lane[new])
+            self._has_static_instances[new] = True
 
     def _checked(self, lanes: I64) -> I64:
         """Return the lanes as kernels need them; raise ValueError unless each is in use and listed once."""
@@ -183,15 +233,30 @@ class Pool:
         return announce_compiling()
 
     def _begin(self, lanes: I64) -> None:
+        if self._reseeded_count:
+            self._clear_reseeded(lanes)
+        began_s = time.perf_counter()
         seeds = np.empty(len(lanes), np.uint64)
         with self._compiling_announced("reset"):
             next_episode_seeds(lanes, self.state.lane_seed, self.episode, seeds)
             self.family.reset(self.state, lanes, seeds)
             record_first_step(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
+        if len(lanes) > 1:
+            self.begin_s = (time.perf_counter() - began_s) / len(lanes)
+
+    def _clear_reseeded(self, lanes: I64) -> None:
+        reseeded = lanes[self._is_reseeded[lanes]]
+        self.state.clear(reseeded)
+        self._is_reseeded[reseeded] = False
+        self._reseeded_count -= len(reseeded)
 
     def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
         with self._compiling_announced("step"):
-            reward, terminated = self.family.step(self.state, lanes, actions)
+            failed = None
+            try:
+                reward, terminated = self.family.step(self.state, lanes, actions)
+            except LaneErrors as error:
+                failed, (reward, terminated) = error, error.result
             record_step(
                 lanes,
                 _as_kernel_array(reward, self.reward.dtype, (len(lanes), self.family.agents)),
@@ -203,6 +268,8 @@ class Pool:
                 self.step_type,
                 self.status,
             )
+        if failed is not None:
+            raise LaneErrors(failed.result, {int(lanes[index]): error for index, error in failed.errors.items()})
 
     def _grow(self, capacity: int) -> None:
         self.state.grow(capacity)

@@ -6,7 +6,6 @@ it runs on the engine's thread.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
@@ -31,7 +30,6 @@ from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.observations import AgentSpecs
 from worldloom.server.engine.world import Agent, Step, World, WorldReset
 from worldloom.server.logs import Log
-from worldloom.worlds.pool import INTERRUPTED
 
 log = Log("session")
 
@@ -86,7 +84,7 @@ class Session:
             self._fail(error)
         except Exception as error:
             log.error("request failed", stream=self.name)
-            self._fail(Internal(f"the server failed: {type(error).__name__}; its log has more"))
+            self._fail(Internal.caused_by("the server failed", error))
         else:
             if response is not None:
                 self._send(response)
@@ -132,7 +130,7 @@ class Session:
         agent = self._joined("Step")
         observations = agent.specs.request(request.requested_observations)
         actions = {}
-        if agent.is_running:  # in any other state actions are ignored, valid or not
+        if agent.is_told_running:  # in any other state actions are ignored, valid or not
             for uid, tensor in request.actions.items():
                 reader = self._readers.get(uid)
                 if reader is None:
@@ -150,18 +148,15 @@ class Session:
         if request.settings:
             self.engine.directory.rejoin(agent, settings_from(request.settings))
             self._set_readers(agent.specs)
-        if agent.is_running:
-            agent.state = INTERRUPTED
+        if agent.is_told_running:
+            agent.end_sequence()
             self.engine.touch(agent.world)  # other agents may wait for this one
         return rpc.EnvironmentResponse(reset=rpc.ResetResponse(specs=agent_specs_message(agent.specs)))
 
     def _reset_world(self, request: rpc.ResetWorldRequest) -> None:
-        directory = self.engine.directory
-        world = directory.find(request.world_name)
+        world = self.engine.directory.find(request.world_name)
         given = settings_from(request.settings)
-        directory.check_restart(world, given)
-        restart = partial(directory.restart, world, given)
-        self.engine.reset_world(world, WorldReset(self.agent, restart, self._answer_reset_world, self._fail))
+        self.engine.reset_world(world, WorldReset(self.agent, given, self._answer_reset_world, self._fail))
 
     def _answer_reset_world(self) -> None:
         self._send(rpc.EnvironmentResponse(reset_world=rpc.ResetWorldResponse()))

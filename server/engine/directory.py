@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from worldloom.protos.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+from worldloom.kernels.tables import I64
+from worldloom.protos.errors import FailedPrecondition, InvalidArgument, NotFound, RequestError, ResourceExhausted
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.server.config import Limits
@@ -26,6 +28,8 @@ WORLD_SETTINGS = (
     Setting("lanes", 1, "Lanes of a vector world: every tensor gets a leading dimension of this size.", 1),
 )
 """Settings of CreateWorld that all families share."""
+_ROWS_EACH = 16_384
+"""Instance rows that are added at a time when a world is created: some 1.2 MB."""
 _EMPTY_POOLS_KEPT = 8
 """Pools without lanes that are kept for the next world with the same settings."""
 WAS_DESTROYED = "it was destroyed"
@@ -49,28 +53,27 @@ class WorldDirectory:
         self.scene = Scene(self.assets)
         self.worlds: dict[str, World] = {}
         self.lanes_in_use = 0
+        self.worlds_in_creation = 0
+        """Worlds that are not in `worlds` yet, because not all their lanes have been added."""
         self.shared_bytes = 0
         self._pools: dict[PoolKey, Pool] = {}
         self._lanes_of: dict[Pool, int] = {}
 
     def create(self, given: Mapping[str, object]) -> World:
         """Create a world with these settings of CreateWorld."""
+        creation = self.begin_create(given)
+        creation.addition.add_all()
+        return creation.finish()
+
+    def begin_create(self, given: Mapping[str, object]) -> "WorldCreation":
+        """Check the settings of CreateWorld, and reserve the lanes of the world, which are then added in parts."""
         common, own = _split(given)
         count = int(common["lanes"])
         self._check_limits(count)
         pool = self._pool(_find_family(given), own)
         seed = int(common["seed"]) % 2**64 if "seed" in given else secrets.randbits(64)
-        world = World(
-            name=f"{pool.family.name}-{secrets.token_hex(16)}",
-            settings=own,
-            seed=seed,
-            pool=pool,
-            lanes=self._add_lanes(pool, seed, count),
-        )
-        world.is_vector = "lanes" in given
-        world.used_at_s = self.clock()
-        self.worlds[world.name] = world
-        return world
+        addition = LaneAddition(self, pool, pool.family.lane_seeds(seed, count))
+        return WorldCreation(self, own, seed, addition, "lanes" in given)
 
     def preparation(self, given: Mapping[str, object]) -> Callable[[], PreparedFamily] | None:
         """Return the slow part of `create` for another thread to run; None if it was done before, or is quick.
@@ -140,6 +143,7 @@ class WorldDirectory:
     def leave(self, agent: Agent) -> None:
         """Remove an agent from its world, with its waiting step."""
         agent.step = None
+        agent.world.interrupted_agents.discard(agent)
         self.release_segment(agent)
         if not agent.world.is_gone:
             agent.world.agents.pop(agent.index)
@@ -161,33 +165,57 @@ class WorldDirectory:
         self._free_lanes(world.pool, world.lanes)
         world.when_gone(why)
 
-    def check_restart(self, world: World, given: Mapping[str, object]) -> None:
-        """Raise RequestError if these settings of ResetWorld are not valid."""
-        self._parse_restart(world, given)
+    def settings_after_reset(self, world: World, given: Mapping[str, object]) -> dict[str, object]:
+        """Check settings of ResetWorld, and return the settings of CreateWorld that the world then has."""
+        fixed = [name for name in ("family", "lanes") if name in given]
+        if fixed:
+            raise InvalidArgument(f"setting {fixed[0]!r} cannot change: create another world instead")
+        settings = {**world.settings, **given, "family": world.pool.family.name}
+        _split(settings)
+        return settings
 
-    def restart(self, world: World, given: Mapping[str, object]) -> None:
-        """Apply settings of ResetWorld. They are checked again, since agents may have joined while the reset waited."""
-        pool, own, seed = self._parse_restart(world, given)
+    def begin_restart(self, world: World, given: Mapping[str, object]) -> "LaneAddition | None":
+        """Check settings of ResetWorld; return the lanes that the world will have, which are then added, if others."""
+        pool, _, seed = self._parse_restart(world, given)
+        if pool is world.pool:
+            return None
+        return LaneAddition(self, pool, pool.family.lane_seeds(world.seed if seed is None else seed, len(world.lanes)))
+
+    def restart(self, world: World, given: Mapping[str, object], addition: "LaneAddition | None" = None) -> None:
+        """Apply settings of ResetWorld; `addition` is what `begin_restart` returned, with all lanes.
+
+        The settings are checked again, since agents may have joined and the world may have changed while the reset
+        waited.
+        """
+        try:
+            pool, own, seed = self._parse_restart(world, given)
+        except RequestError:
+            if addition is not None:
+                addition.abandon()
+            raise
         world.settings = own
         world.seed = world.seed if seed is None else seed
+        lane_seeds = pool.family.lane_seeds(world.seed, len(world.lanes))
+        if addition is not None and (addition.pool is not pool or pool is world.pool):
+            addition.abandon()
+            addition = None
         if pool is not world.pool:
+            if addition is None:
+                addition = LaneAddition(self, pool, lane_seeds)
+                addition.add_all()
             before = world.pool, world.lanes
-            world.move(pool, self._add_lanes(pool, world.seed, len(world.lanes)))
+            world.move(pool, addition.lanes)
+            pool.reseed(world.lanes, lane_seeds)
             self._free_lanes(*before)
             for agent in world.agents.values():
                 agent.replace_specs(_specs_in_pool(agent, pool))
         elif seed is not None:
-            pool.reseed(world.lanes, pool.family.lane_seeds(seed, len(world.lanes)))
+            pool.reseed(world.lanes, lane_seeds)
 
     def _parse_restart(self, world: World, given: Mapping[str, object]) -> tuple[Pool, dict[str, object], int | None]:
         """Return the pool, the family's own settings, and the seed if a new one is given."""
-        fixed = [name for name in ("family", "lanes") if name in given]
-        if fixed:
-            raise InvalidArgument(f"setting {fixed[0]!r} cannot change: create another world instead")
-        kind = type(world.pool.family)
-        common, own = _split({"family": kind.name, **given})
-        own = {**world.settings, **own}
-        pool = self._pool(kind, own)
+        common, own = _split(self.settings_after_reset(world, given))
+        pool = self._pool(type(world.pool.family), own)
         changed = next((agent for agent in world.agents.values() if not _fits(agent, pool)), None)
         if changed is not None:
             raise FailedPrecondition(
@@ -231,10 +259,10 @@ class WorldDirectory:
 
     def _check_limits(self, lanes: int) -> None:
         limits = self.limits
-        if len(self.worlds) >= limits.max_worlds:
+        worlds = len(self.worlds) + self.worlds_in_creation
+        if worlds >= limits.max_worlds:
             raise ResourceExhausted(
-                f"there are {len(self.worlds)} worlds, as many as this server holds: destroy some, "
-                "or raise --max-worlds"
+                f"there are {worlds} worlds, as many as this server holds: destroy some, or raise --max-worlds"
             )
         if self.lanes_in_use + lanes > limits.max_lanes:
             raise ResourceExhausted(
@@ -275,24 +303,92 @@ class WorldDirectory:
         self._pools[key] = Pool(family, self.scene)
         self._lanes_of[self._pools[key]] = 0
 
-    def _add_lanes(self, pool: Pool, seed: int, count: int) -> np.ndarray:
-        lanes = pool.add(pool.family.lane_seeds(seed, count))
+    def count_lanes(self, pool: Pool, count: int) -> None:
+        """Count lanes of a pool as in use; a negative number counts lanes that are free again."""
         self._lanes_of[pool] = self._lanes_of.get(pool, 0) + count
         self.lanes_in_use += count
-        return lanes
+        if not self._lanes_of[pool] and pool not in self._pools.values():
+            del self._lanes_of[pool]
 
     def _free_lanes(self, pool: Pool, lanes: np.ndarray) -> None:
         pool.free(lanes)
-        self._lanes_of[pool] -= len(lanes)
-        self.lanes_in_use -= len(lanes)
-        if not self._lanes_of[pool] and pool not in self._pools.values():
-            del self._lanes_of[pool]
+        self.count_lanes(pool, -len(lanes))
 
     def _drop_empty_pools(self, keep: int) -> None:
         """Remove the oldest pools without lanes, all but `keep` of them."""
         empty = [key for key, pool in self._pools.items() if not self._lanes_of[pool]]
         for key in empty[: max(0, len(empty) - keep)]:
             del self._lanes_of[self._pools.pop(key)]
+
+
+class LaneAddition:
+    """Lanes of a pool that are being added, in parts. They count as in use from the beginning."""
+
+    def __init__(self, directory: WorldDirectory, pool: Pool, lane_seeds: NDArray[np.uint64]) -> None:
+        self.pool = pool
+        self._directory = directory
+        self._lane_seeds = lane_seeds
+        self._parts: list[I64] = []
+        self._added = 0
+        self._lanes_each = max(1, _ROWS_EACH // max(1, pool.family.rows_per_lane))
+        directory.count_lanes(pool, len(lane_seeds))
+
+    @property
+    def is_complete(self) -> bool:
+        """All lanes have been added."""
+        return self._added == len(self._lane_seeds)
+
+    @property
+    def lanes(self) -> I64:
+        """The lanes that have been added."""
+        return np.concatenate(self._parts)
+
+    def add_some(self) -> None:
+        """Add some lanes, which takes a few milliseconds."""
+        seeds = self._lane_seeds[self._added : self._added + self._lanes_each]
+        self._parts.append(self.pool.add(seeds))
+        self._added += len(seeds)
+
+    def add_all(self) -> None:
+        """Add all lanes that are missing."""
+        while not self.is_complete:
+            self.add_some()
+
+    def abandon(self) -> None:
+        """Free the lanes."""
+        for lanes in self._parts:
+            self.pool.free(lanes)
+        self._directory.count_lanes(self.pool, -len(self._lane_seeds))
+
+
+class WorldCreation:
+    """A world whose lanes are being added."""
+
+    def __init__(
+        self, directory: WorldDirectory, own: Mapping[str, object], seed: int, addition: LaneAddition, is_vector: bool
+    ) -> None:
+        self.addition = addition
+        self._directory = directory
+        self._own = own
+        self._seed = seed
+        self._is_vector = is_vector
+        directory.worlds_in_creation += 1
+
+    def finish(self) -> World:
+        """Return the world, which has all its lanes."""
+        directory, addition = self._directory, self.addition
+        directory.worlds_in_creation -= 1
+        name = f"{addition.pool.family.name}-{secrets.token_hex(16)}"
+        world = World(name, self._own, self._seed, addition.pool, addition.lanes)
+        world.is_vector = self._is_vector
+        world.used_at_s = directory.clock()
+        directory.worlds[world.name] = world
+        return world
+
+    def abandon(self) -> None:
+        """Free the lanes of a world that will not be used."""
+        self.addition.abandon()
+        self._directory.worlds_in_creation -= 1
 
 
 def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:

@@ -6,19 +6,22 @@ beginning of a tick, in the order in which they came; then come the stages of wo
 end all replies are delivered together.
 """
 
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from worldloom.protos.errors import Internal, NotFound, RequestError, Unavailable
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.config import Limits
-from worldloom.server.engine.directory import WAS_DESTROYED, PreparedFamily, WorldDirectory
+from worldloom.server.engine.directory import WAS_DESTROYED, LaneAddition, WorldDirectory
 from worldloom.server.engine.loading import Loader, warm_up
 from worldloom.server.engine.observations import ComputeLayout, ReplyLayoutCache
 from worldloom.server.engine.router import ReplyRouter
+from worldloom.server.engine.slices import TICK_S, PendingAdditions, TickBudget
 from worldloom.server.engine.stages import draw, fill_replies, simulate, write_scene
 from worldloom.server.engine.timing import Counters, NoTimer, StageTimer
 from worldloom.server.engine.world import Agent, Boundary, Step, World, WorldReset
@@ -44,10 +47,13 @@ class Engine:
         self.router = ReplyRouter()
         self.is_draining = False
         self.has_failed = False
+        self.divided_work_s = math.inf
+        """Seconds of a tick for work that is divided over ticks. An engine without a thread does it all at once."""
         self.renderer: Renderer
         self._make_renderer = make_renderer
         self._inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._touched: dict[World, None] = {}
+        self._additions = PendingAdditions()
         self._layout_caches: dict[ComputeLayout, ReplyLayoutCache] = {}
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
@@ -58,6 +64,7 @@ class Engine:
 
         `failed` is called on that thread if a bug ends it: then no request is answered any more.
         """
+        self.divided_work_s = TICK_S
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, args=(failed, started), name="worldloom-engine", daemon=True)
         self._thread.start()
@@ -94,22 +101,41 @@ class Engine:
         return sum(cache.reply_buffers for cache in self._layout_caches.values())
 
     def create(self, given: Mapping[str, object], then: Callable[[Callable[[], World]], None]) -> None:
-        """Create a world; call `then` with a function that returns it or raises, at once or in a later tick.
+        """Create a world; call `then` with a function that returns it or raises, at once or in a later tick."""
 
-        Families that take long to build are built on another thread. An engine without a thread of its own serves
-        nobody else meanwhile, and builds them here.
+        def begin(check_prepared: Call) -> None:
+            try:
+                check_prepared()
+                creation = self.directory.begin_create(given)
+            except Exception as error:
+                then(_raiser(error))
+            else:
+                self._add_lanes(creation.addition, lambda: then(creation.finish))
+
+        self.prepare(given, begin)
+
+    def prepare(self, given: Mapping[str, object], then: Callable[[Call], None]) -> None:
+        """Build the family of worlds with these settings of CreateWorld, on another thread if that takes long.
+
+        Call `then`, at once or in a later tick, with a function that raises what went wrong, if anything did. An engine
+        without a thread of its own serves nobody else meanwhile, and builds all families here, when they are used.
         """
-
-        def finish(prepared: Callable[[], PreparedFamily] | None) -> World:
-            if prepared is not None:
-                self.directory.add_prepared(prepared())
-            return self.directory.create(given)
-
         preparation = self.directory.preparation(given) if self._thread is not None else None
         if preparation is None:
-            then(lambda: finish(None))
+            then(lambda: None)
         else:
-            self._loader.load(preparation, lambda prepared: then(lambda: finish(prepared)))
+            self._loader.load(preparation, lambda built: then(lambda: self.directory.add_prepared(built())))
+
+    def _add_lanes(self, addition: LaneAddition, then: Call) -> None:
+        """Add lanes, at once if they are few, else over several ticks; then call `then`."""
+        if self.divided_work_s == math.inf:
+            addition.add_all()
+        elif not self._additions:
+            addition.add_some()
+        if addition.is_complete:
+            then()
+        else:
+            self._additions.add(addition, then)
 
     def touch(self, world: World) -> None:
         """Check in this tick whether the world can advance."""
@@ -126,20 +152,42 @@ class Engine:
         self.touch(agent.world)
 
     def reset_world(self, world: World, reset: WorldReset) -> None:
-        """Begin new sequences for all agents of a world, once those in the middle of one have been answered."""
-        world.resets.append(reset)
+        """Begin new sequences for all agents of a world, once those in the middle of one have been answered.
+
+        What the settings need is prepared first, while the world goes on.
+        """
+        settings = self.directory.settings_after_reset(world, reset.given)
         if reset.caller is not None:
             reset.caller.is_resetting = True
             self.touch(reset.caller.world)  # other agents may wait for the caller there
-        if world.is_free_to_reset:
-            self._finish_resets(world)
+        self.prepare(settings, partial(self._begin_reset, world, reset))
+
+    def _begin_reset(self, world: World, reset: WorldReset, check_prepared: Call) -> None:
+        try:
+            check_prepared()
+            if world.is_gone:
+                raise _gone(world)
+            reset.addition = self.directory.begin_restart(world, reset.given)
+        except Exception as error:
+            _fail_reset(reset, error)
+            return
+        if reset.addition is None:
+            self._add_reset(world, reset)
+        else:
+            self._add_lanes(reset.addition, partial(self._add_reset, world, reset))
+
+    def _add_reset(self, world: World, reset: WorldReset) -> None:
+        world.resets.append(reset)
+        if world.is_gone:
+            _fail_waiting(world, _gone(world))
+            return
+        self._finish_resets(world)
         self.touch(world)
 
     def destroy(self, world: World, why: str = WAS_DESTROYED) -> None:
         """Destroy a world, and fail what waits in it."""
         self.directory.destroy(world, why)
-        gone = NotFound(f"world {world.name} is gone: {why}; leave it and join another")
-        _fail_waiting(world, gone)
+        _fail_waiting(world, _gone(world, why))
 
     def open(self) -> None:
         """Create the renderer, on the thread that will run the ticks, and compile its kernels."""
@@ -158,10 +206,14 @@ class Engine:
         timer.begin()
         for call in calls:
             _run_call(call)
+        budget = TickBudget(self.divided_work_s)
+        self._additions.work(budget)
         timer.mark("decode")
-        ready, resetting = self._ready_worlds()
-        steps = [step for world in resetting for step in _interrupt_sequences(world)]
-        steps += simulate(ready)
+        ready, resetting, steps = self._ready_worlds()
+        advanced, postponed = simulate(ready, budget)
+        steps += advanced
+        for world in postponed:
+            self.touch(world)
         timer.mark("simulate")
         if steps:
             groups = write_scene(steps, scene)
@@ -180,23 +232,41 @@ class Engine:
             self._fail_waiting()
         return self.router.deliver()
 
-    def _ready_worlds(self) -> tuple[list[World], list[World]]:
-        """Return the worlds that advance, and those with a waiting reset."""
+    def _ready_worlds(self) -> tuple[list[World], list[World], list[Step]]:
+        """Return the worlds that advance, those with a waiting reset, and the last steps of interrupted sequences."""
         touched, self._touched = self._touched, {}
-        return [world for world in touched if world.is_ready], [world for world in touched if world.resets]
+        resetting = [world for world in touched if world.resets]
+        interrupted = [world for world in touched if world.resets or world.interrupted_agents]
+        last_steps = [step for world in interrupted for step in _interrupt_sequences(world)]
+        return [world for world in touched if world.is_ready], resetting, last_steps
 
     def _finish_resets(self, world: World) -> None:
         """Reset a world if all its agents have been answered."""
         if not world.is_free_to_reset:
             return
-        done = [reset for reset in _release_resets(world) if _restart(reset)]
+        done = [reset for reset in _release_resets(world) if self._restart(world, reset)]
         if done:
+            callers = {reset.caller for reset in done}
+            world.begun = None
             for agent in world.agents.values():
-                if agent.is_running:
+                if agent in callers and agent.is_told_running:
+                    agent.end_sequence()
+                elif agent.is_running:  # its stream waits for another request, whose reply cannot say it
                     agent.state = INTERRUPTED
+                    world.interrupted_agents.add(agent)
         for reset in done:
             reset.answer()
         self.touch(world)
+
+    def _restart(self, world: World, reset: WorldReset) -> bool:
+        """Apply the settings of a reset; return whether they were valid."""
+        addition, reset.addition = reset.addition, None
+        try:
+            self.directory.restart(world, reset.given, addition)
+        except Exception as error:
+            _fail_reset(reset, error)
+            return False
+        return True
 
     def _count(self, steps: list[Step]) -> None:
         self.counters.ticks += 1
@@ -234,7 +304,8 @@ class Engine:
     def _next_calls(self) -> list[Call] | None:
         """Wait for calls and return all of them; an empty list after a while without any, None to stop."""
         try:
-            first = self._inbox.get(timeout=0.0 if self._touched else _REAP_EVERY_S)
+            is_busy = self._touched or self._additions
+            first = self._inbox.get(timeout=0.0 if is_busy else _REAP_EVERY_S)
         except queue.Empty:
             return []
         calls = [first, *(self._inbox.get_nowait() for _ in range(self._inbox.qsize()))]
@@ -255,18 +326,25 @@ def _run_call(call: Call) -> None:
         log.error("a call failed")
 
 
-def _restart(reset: WorldReset) -> bool:
-    """Apply the settings of a reset; return whether they were valid."""
-    try:
-        reset.restart()
-    except RequestError as error:
-        reset.fail(error)
-        return False
-    except Exception:
+def _raiser(error: Exception) -> Callable[[], World]:
+    def create() -> World:
+        raise error
+
+    return create
+
+
+def _gone(world: World, why: str = WAS_DESTROYED) -> NotFound:
+    return NotFound(f"world {world.name} is gone: {why}; leave it and join another")
+
+
+def _fail_reset(reset: WorldReset, error: Exception) -> None:
+    """Answer a reset with an error."""
+    if reset.caller is not None:
+        reset.caller.is_resetting = False
+    if not isinstance(error, RequestError):
         log.error("reset failed")
-        reset.fail(Internal("the world could not be reset; the server's log has more"))
-        return False
-    return True
+        error = Internal.caused_by("the world could not be reset", error)
+    reset.fail(error)
 
 
 def _release_resets(world: World) -> list[WorldReset]:
@@ -279,15 +357,17 @@ def _release_resets(world: World) -> list[WorldReset]:
 
 
 def _interrupt_sequences(world: World) -> list[Step]:
-    """End the sequences of agents that have stepped in a world with a waiting reset; return their last steps."""
-    cut = []
+    """Return the last steps of agents whose sequence was ended, or is by a waiting reset."""
+    last_steps: list[Step] = []
     for agent in world.agents.values():
         step = agent.step
-        if step is not None and agent.is_running:
-            agent.step, agent.state = None, INTERRUPTED
+        if step is not None and (agent in world.interrupted_agents or (world.resets and agent.is_running)):
+            agent.step = None
+            agent.end_sequence()
+            world.begun = None
             step.state, step.boundary = INTERRUPTED, Boundary.LAST
-            cut.append(step)
-    return cut
+            last_steps.append(step)
+    return last_steps
 
 
 def _fail_waiting(world: World, error: RequestError) -> None:
@@ -297,4 +377,6 @@ def _fail_waiting(world: World, error: RequestError) -> None:
         if step is not None:
             step.fail(error)
     for reset in _release_resets(world):
+        if reset.addition is not None:
+            reset.addition.abandon()
         reset.fail(error)

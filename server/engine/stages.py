@@ -2,10 +2,11 @@
 
 Worlds of one pool are simulated by one call. Steps with the same observation request form a group: one call of the
 family for each camera serves all of them. One call of the renderer draws all views of all groups, straight into the
-replies and shared memory. A family that raises an error fails the steps of its own worlds, and no others.
+replies and shared memory. A family that raises an error fails the steps of the worlds that caused it: what was done for
+several worlds together is done again for each alone, on the state as it was before.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,44 +20,100 @@ from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.observations import ObservationField, ObservationRequest, ObservationSpec
 from worldloom.server.engine.shared_memory import Segment
+from worldloom.server.engine.slices import TickBudget, divide
 from worldloom.server.engine.timing import Counters
 from worldloom.server.engine.world import Agent, Boundary, Step, World
 from worldloom.server.logs import Log
+from worldloom.worlds.family import LaneErrors
 from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, RUNNING, Pool
 
 log = Log("engine")
 
 
-def simulate(worlds: Sequence[World]) -> list[Step]:
-    """Advance these worlds by one step; return the steps of their agents with the state that each reply reports."""
+def simulate(worlds: Sequence[World], budget: TickBudget) -> tuple[list[Step], list[World]]:
+    """Advance these worlds by one step; return the steps of their agents with the state that each reply reports.
+
+    Also return the worlds that have more episodes to begin than there is time for in this tick.
+    """
     by_pool: dict[Pool, list[World]] = {}
     for world in worlds:
         by_pool.setdefault(world.pool, []).append(world)
     done: list[Step] = []
+    postponed: list[World] = []
     for pool, its_worlds in by_pool.items():
-        try:
-            done += _advance(pool, its_worlds)
-        except Exception:  # families may come from other packages
-            log.error("family failed", family=pool.family.name, worlds=len(its_worlds))
-            _fail_worlds(pool, its_worlds)
-    return done
+        together = its_worlds
+        if sum(len(world.lanes) for world in its_worlds) * pool.begin_s > budget.left_s:
+            together, alone, later = divide(pool, its_worlds, budget, _fail_world)
+            for world in alone:
+                done += _try_to_advance(pool, world, _advance_begun)
+            postponed += later
+        if len(together) == 1:
+            done += _try_to_advance(pool, together[0], _advance_one)
+        elif together:
+            done += _advance_together(pool, together)
+    return done, postponed
 
 
-def _advance(pool: Pool, worlds: list[World]) -> list[Step]:
+def _advance_together(pool: Pool, worlds: list[World]) -> list[Step]:
+    lanes = np.concatenate([world.lanes for world in worlds])
+    before = pool.save(lanes)
+    try:
+        return _advance(pool, worlds, lanes)
+    except Exception:  # families may come from other packages
+        pool.restore(lanes, before)
+    return [step for world in worlds for step in _try_to_advance(pool, world, _advance_one)]
+
+
+def _try_to_advance(pool: Pool, world: World, advance: Callable[[Pool, World], list[Step]]) -> list[Step]:
+    """Advance a world alone; fail its steps if its family raises an error. Their next step begins a new episode."""
+    try:
+        return advance(pool, world)
+    except Exception as error:
+        _fail_world(world, error)
+        return []
+
+
+def _advance_one(pool: Pool, world: World) -> list[Step]:
+    return _advance(pool, [world], world.lanes)
+
+
+def _advance_begun(pool: Pool, world: World) -> list[Step]:
+    """Advance a world whose episodes were begun in slices, in the lanes that did not begin one."""
+    begun, world.begun = world.begun, None
+    assert begun is not None
+    rest = np.flatnonzero(~begun)
+    if len(rest):
+        actions = _gather_actions(pool, [world])
+        pool.step(world.lanes[rest], {name: action[rest] for name, action in actions.items()})
+    return _finish_world(world, bool(begun[0]), int(pool.status[world.lanes[0]]))
+
+
+def _advance(pool: Pool, worlds: list[World], lanes: I64) -> list[Step]:
     new = [world.lanes for world in worlds if world.begins_episode]
     if new:
         pool.interrupt(np.concatenate(new))
-    lanes = np.concatenate([world.lanes for world in worlds])
     has_begun = (pool.status[lanes] != RUNNING).tolist()
-    pool.step(lanes, _gather_actions(pool, worlds))
+    errors: Mapping[int, Exception] = {}
+    try:
+        pool.step(lanes, _gather_actions(pool, worlds))
+    except LaneErrors as failed:
+        errors = failed.errors
     status = pool.status[lanes].tolist()
     done: list[Step] = []
     first = 0
     for world in worlds:
-        for agent in world.agents.values():
-            done.append(_finish_step(agent, has_begun[first], RUNNING if world.is_vector else status[first]))
+        error = next((errors[lane] for lane in world.lanes.tolist() if lane in errors), None) if errors else None
+        if error is None:
+            done += _finish_world(world, has_begun[first], status[first])
+        else:
+            _fail_world(world, error)
         first += len(world.lanes)
     return done
+
+
+def _finish_world(world: World, has_begun: bool, status: int) -> list[Step]:
+    status = RUNNING if world.is_vector else status
+    return [_finish_step(agent, has_begun, status) for agent in world.agents.values()]
 
 
 def _gather_actions(pool: Pool, worlds: list[World]) -> dict[str, np.ndarray]:
@@ -96,20 +153,16 @@ def _finish_step(agent: Agent, has_begun: bool, status: int) -> Step:
     return step
 
 
-def _fail_worlds(pool: Pool, worlds: list[World]) -> None:
-    """Fail the steps of worlds whose family raised an error. Their next step begins a new episode."""
-    pool.interrupt(np.concatenate([world.lanes for world in worlds]))
-    for world in worlds:
-        for agent in world.agents.values():
-            step, agent.step = agent.step, None
-            agent.state = INTERRUPTED
-            if step is not None:
-                step.fail(
-                    Internal(
-                        f"family {pool.family.name!r} failed while it stepped {world.name}; the server's log has more. "
-                        "The next step begins a new episode"
-                    )
-                )
+def _fail_world(world: World, error: Exception) -> None:
+    """Fail the steps of a world whose family raised an error. Their next step begins a new episode."""
+    family = world.pool.family.name
+    log.error("family failed", family=family, world=world.name)
+    world.pool.interrupt(world.lanes)
+    world.begun = None
+    steps = [agent.step for agent in world.agents.values() if agent.step is not None]
+    for agent in world.agents.values():
+        agent.step, agent.state = None, INTERRUPTED
+    _fail_steps(steps, f"family {family!r} failed while it stepped {world.name}", error)
 
 
 @dataclass
@@ -142,13 +195,28 @@ def write_scene(steps: Iterable[Step], scene: Scene) -> list[StepGroup]:
     by_request: dict[ObservationRequest, list[Step]] = {}
     for step in steps:
         by_request.setdefault(step.request, []).append(step)
-    groups = [group for same in by_request.values() if (group := _prepare_group(same)) is not None]
+    groups = [group for same in by_request.values() for group in _prepare_groups(same)]
     _write_changed_lights(scene, {step.agent.world for group in groups if group.views for step in group.steps})
     return groups
 
 
-def _prepare_group(steps: list[Step]) -> StepGroup | None:
-    """Return a group with its views and observations; None if the family failed, and with it the steps."""
+def _prepare_groups(steps: list[Step]) -> list[StepGroup]:
+    """Return a group of these steps, with its views and observations.
+
+    If the family fails, return a group for each step that it does not fail for; the others fail.
+    """
+    try:
+        return [_prepare_group(steps)]
+    except Exception as error:  # families may come from other packages
+        if len(steps) > 1:
+            return [group for step in steps for group in _prepare_groups([step])]
+        world = steps[0].agent.world
+        log.error("family failed", family=world.pool.family.name, world=world.name)
+        _fail_steps(steps, f"family {world.pool.family.name!r} failed while it observed {world.name}", error)
+        return []
+
+
+def _prepare_group(steps: list[Step]) -> StepGroup:
     worlds = [step.agent.world for step in steps]
     lanes = worlds[0].lanes if len(worlds) == 1 else np.concatenate([world.lanes for world in worlds])
     replies = np.empty(len(steps), np.int64)
@@ -156,15 +224,12 @@ def _prepare_group(steps: list[Step]) -> StepGroup | None:
         step.reply, replies[number] = step.request.layout.buffers.acquire()
     group = StepGroup(steps, steps[0].request, lanes, replies)
     if group.request.is_shared:
-        group.ring_indices = [_segment_of(step).advance() for step in steps]
-    try:
-        _observe(group)
-        _add_views(group)
-    except Exception:  # families may come from other packages
-        family = group.pool.family.name
-        log.error("family failed", family=family, worlds=len(worlds))
-        _fail_steps(steps, f"family {family!r} failed while it observed its worlds; the server's log has more")
-        return None
+        group.ring_indices = [_ring_index(step) for step in steps]
+    for step in steps:
+        if step.boundary is Boundary.LAST:  # the only steps of a world that may not have begun an episode
+            step.agent.world.pool.ensure_state(step.agent.world.lanes)
+    _observe(group)
+    _add_views(group)
     return group
 
 
@@ -241,17 +306,20 @@ def draw(
     """Draw the frames that were asked for; return the groups that could be drawn. The steps of the others fail."""
     try:
         _draw_together(groups, renderer, scene, counters, end_stage)
-    except Exception:
+        return groups
+    except Exception as error:
         log.error("drawing failed", groups=len(groups))
-        drawn = []
-        for group in groups:
-            try:
-                _draw_together([group], renderer, scene, counters, end_stage)
-                drawn.append(group)
-            except Exception as error:
-                _fail_steps(group.steps, f"frames of family {group.pool.family.name!r} cannot be drawn: {error}")
-        return drawn
-    return groups
+        if len(groups) == 1 and len(groups[0].steps) == 1:
+            group = groups[0]
+            _fail_steps(group.steps, f"frames of family {group.pool.family.name!r} cannot be drawn", error)
+            return []
+    apart = groups if len(groups) > 1 else _prepare_each(groups[0])
+    return [drawn for group in apart for drawn in draw([group], renderer, scene, counters, end_stage)]
+
+
+def _prepare_each(group: StepGroup) -> list[StepGroup]:
+    """Return a group for each step of a group that could not be drawn together."""
+    return [single for step in group.steps for single in _prepare_groups([step])]
 
 
 def _draw_together(
@@ -336,14 +404,21 @@ def _shared_addresses(group: StepGroup, frame: str) -> I64:
     return np.array([_segment_of(step).address(frame, ring_index) for step, ring_index in pairs], np.int64)
 
 
+def _ring_index(step: Step) -> int:
+    """Return the set of frames in shared memory that a step is drawn into; the same if it is drawn again."""
+    if step.ring_index is None:
+        step.ring_index = _segment_of(step).advance()
+    return step.ring_index
+
+
 def _segment_of(step: Step) -> Segment:
     segment = step.agent.segment
     assert segment is not None, "an agent with @shm observations has a segment"
     return segment
 
 
-def _fail_steps(steps: Iterable[Step], text: str) -> None:
+def _fail_steps(steps: Iterable[Step], what: str, error: Exception) -> None:
     """Fail steps because of a bug. The agents' next steps begin new sequences."""
     for step in steps:
         step.agent.state = INTERRUPTED
-        step.fail(Internal(text))
+        step.fail(Internal.caused_by(what, error, "The next step begins a new sequence"))

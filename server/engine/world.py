@@ -4,6 +4,9 @@ An agent's state is the one that its last reply reported; it starts as INTERRUPT
 TERMINATED begins a sequence and ignores its actions, a step from RUNNING advances it. A world advances when all its
 agents have stepped. It begins a new episode when none of them is in the middle of a sequence; an agent that joins later
 begins its sequence in the episode that is under way.
+
+A sequence can end while its agent's stream waits for something else, so that no reply can say so. Such an agent is one
+of the world's `interrupted_agents` until its next step, which is answered with INTERRUPTED.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worldloom.kernels.tables import I64
 from worldloom.protos.errors import RequestError
@@ -18,6 +22,7 @@ from worldloom.worlds.family import Spec
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 
 if TYPE_CHECKING:
+    from worldloom.server.engine.directory import LaneAddition
     from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
     from worldloom.server.engine.shared_memory import Segment
 
@@ -37,7 +42,7 @@ class Boundary(Enum):
 class Step:
     """One step of one agent, from its request to its reply."""
 
-    __slots__ = ("actions", "agent", "answer", "boundary", "fail", "reply", "request", "state")
+    __slots__ = ("actions", "agent", "answer", "boundary", "fail", "reply", "request", "ring_index", "state")
 
     def __init__(
         self,
@@ -58,6 +63,8 @@ class Step:
         self.state = INTERRUPTED
         self.boundary = Boundary.NONE
         self.reply = b""
+        self.ring_index: int | None = None
+        """The set of frames in shared memory that the step is drawn into, once it is known."""
 
 
 class Agent:
@@ -88,6 +95,16 @@ class Agent:
         """The agent is in the middle of a sequence."""
         return self.state == RUNNING
 
+    @property
+    def is_told_running(self) -> bool:
+        """The last reply reported RUNNING, so the client believes to be in the middle of a sequence."""
+        return self.is_running or self in self.world.interrupted_agents
+
+    def end_sequence(self) -> None:
+        """Begin another sequence with the next step. The client knows: the reply to its current request says so."""
+        self.state = INTERRUPTED
+        self.world.interrupted_agents.discard(self)
+
 
 class WorldReset:
     """A ResetWorld request that waits until the agents that it interrupts have been answered."""
@@ -95,16 +112,18 @@ class WorldReset:
     def __init__(
         self,
         caller: Agent | None,
-        restart: Callable[[], None],
+        given: Mapping[str, object],
         answer: Callable[[], None],
         fail: Callable[[RequestError], None],
     ) -> None:
         self.caller = caller
         """The caller's own agent, if it has joined a world: this one or another."""
-        self.restart = restart
-        """Apply the settings, or raise RequestError."""
+        self.given = given
+        """Settings of ResetWorld."""
         self.answer = answer
         self.fail = fail
+        self.addition: LaneAddition | None = None
+        """The lanes that the world will have, if the settings need others."""
 
 
 class World:
@@ -120,6 +139,10 @@ class World:
         self.agents: dict[int, Agent] = {}
         """Agents by index."""
         self.resets: list[WorldReset] = []
+        self.interrupted_agents: set[Agent] = set()
+        """Agents whose last reply reported RUNNING, and whose sequence was ended since."""
+        self.begun: NDArray[np.bool_] | None = None
+        """Lanes whose episode was begun for the waiting steps, while they are begun over several ticks; else None."""
         self.lighting: dict[str, np.ndarray] = {}
         """Changed columns of worldloom.kernels.tables.LaneTable."""
         self.used_at_s = 0.0
@@ -133,6 +156,7 @@ class World:
         """Use these lanes of this pool from now on."""
         self.pool = pool
         self.lanes = lanes
+        self.begun = None
         self.idle_actions = {spec.name: idle_action(spec, len(lanes)) for spec in pool.family.actions}
         """Values of actions that are not sent."""
 

@@ -39,6 +39,17 @@ class Agent:
     slot: int
     state: int = INTERRUPTED
     has_stepped: bool = False
+    must_be_told: bool = False
+    """Its sequence was ended while it could not be told: the next step says so."""
+
+    @property
+    def believes_to_run(self) -> bool:
+        return self.state == RUNNING or self.must_be_told
+
+    def end(self) -> None:
+        """End its sequence, and the answer to its request says so."""
+        if self.believes_to_run:
+            self.state, self.must_be_told = INTERRUPTED, False
 
 
 @dataclass(eq=False)
@@ -127,7 +138,7 @@ class Model:
             return
         agent = client.agent
         assert agent is not None
-        if not wants_right or (agent.state == RUNNING and not acts_right):
+        if not wants_right or (agent.believes_to_run and not acts_right):
             client.told("error", "INVALID_ARGUMENT")
         else:
             agent.has_stepped = client.is_busy = True
@@ -139,8 +150,7 @@ class Model:
             client.told("error", "INVALID_ARGUMENT")
             return
         assert client.agent is not None
-        if client.agent.state == RUNNING:
-            client.agent.state = INTERRUPTED
+        client.agent.end()
         client.told("reset")
 
     def reset_world(
@@ -198,10 +208,11 @@ class Model:
 
     def _go_on(self, world: World) -> bool:
         agents = list(world.agents.values())
+        for client, agent in agents:
+            if agent.has_stepped and (agent.must_be_told or (world.resets and agent.state == RUNNING)):
+                agent.must_be_told = False
+                self._tell(client, agent, INTERRUPTED, LAST, 1.0)
         if world.resets:
-            for client, agent in agents:
-                if agent.has_stepped and agent.state == RUNNING:
-                    self._tell(client, agent, INTERRUPTED, LAST, 1.0)
             return self._finish_resets(world)
         if not agents or not all(agent.has_stepped for _, agent in agents):
             return False
@@ -234,10 +245,13 @@ class Model:
         agents = list(world.agents.values())
         if any(agent.state == RUNNING and not client.resets for client, agent in agents):
             return False
-        for _, agent in agents:
-            if agent.state == RUNNING:
-                agent.state = INTERRUPTED
         resets, world.resets = world.resets, []
+        callers = [client for client, _ in resets]
+        for client, agent in agents if resets else []:
+            if client in callers:
+                agent.end()
+            elif agent.state == RUNNING:
+                agent.state, agent.must_be_told = INTERRUPTED, True
         for client, max_steps in resets:
             world.max_steps = world.max_steps if max_steps is None else max_steps
             client.told("reset_world")

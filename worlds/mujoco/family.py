@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
-from worldloom.worlds.family import Spec, State, StepResult
+from worldloom.worlds.family import LaneErrors, Spec, State, StepResult
 from worldloom.worlds.mujoco.models.files import load_model
 from worldloom.worlds.mujoco.simulation import physics
 from worldloom.worlds.mujoco.simulation.data import QPOS, QVEL, SENSORDATA, LaneArrays, ModelOverrides
@@ -110,11 +110,31 @@ class Mujoco(SimulatedFamily):
         is_aborted = state.unstable[lanes]
         reward, terminated = np.zeros(len(lanes)), is_aborted.copy()
         if self._reward is not None and not is_aborted.all():
-            result = self._reward(LaneArrays(self._model, state, lanes[~is_aborted]))
-            if isinstance(result, tuple):
-                result, terminated[~is_aborted] = result
-            reward[~is_aborted] = result
+            self._write_rewards(self._reward, state, lanes, np.flatnonzero(~is_aborted), reward, terminated)
         return StepResult(reward[:, None], terminated)
+
+    def _write_rewards(
+        self, function: Reward, state: State, lanes: I64, chosen: I64, reward: F64, terminated: NDArray[np.bool_]
+    ) -> None:
+        """Write the rewards of chosen lanes; if the function fails, try each lane alone and raise LaneErrors."""
+
+        def write(chosen: I64) -> None:
+            result = function(LaneArrays(self._model, state, lanes[chosen]))
+            if isinstance(result, tuple):
+                result, terminated[chosen] = result
+            reward[chosen] = result
+
+        try:
+            write(chosen)
+        except Exception:
+            errors = {}
+            for index in chosen.tolist():
+                try:
+                    write(np.array([index]))
+                except Exception as error:
+                    errors[index] = error
+            if errors:
+                raise LaneErrors(StepResult(reward[:, None], terminated), errors) from None
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         """Return positions, velocities, readings of a sensor, or which lanes are unstable."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scripts.support.reference_world import ReferenceWorld
-from tests.support.engine_streams import FIRST, INTERRUPTED, RUNNING, EngineHarness, Stream, refused
+from tests.support.engine_streams import FIRST, INTERRUPTED, LAST, RUNNING, EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 
 MAZE = {"size": 5, "agents": 2, "goals": 1}
@@ -228,7 +228,11 @@ def test_a_world_is_reset_though_an_agent_of_it_waits_for_the_reset_of_another(h
     harness.settle()
     assert slow.step_reply().state == INTERRUPTED
     waiting.take("reset_world")
-    assert int(waiting.step("step_type").observations["step_type"]) == FIRST
+    last = waiting.step("step_type", "reward", "discount")
+    assert last.state == INTERRUPTED
+    assert [float(last.observations[name]) for name in ("step_type", "reward", "discount")] == [LAST, 0, 1]
+    first = waiting.step("step_type")
+    assert (first.state, int(first.observations["step_type"])) == (RUNNING, FIRST)
 
 
 def test_a_caller_who_vanishes_leaves_nothing_behind(harness: EngineHarness) -> None:

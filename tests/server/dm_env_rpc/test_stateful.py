@@ -274,7 +274,7 @@ class Streams(RuleBasedStateMachine):
             elif kind in ("join_world", "reset"):
                 self.streams[client].specs = getattr(reply, kind).specs
                 self.told[client] = 0
-            elif kind == "reset_world" and client.agent is not None and client.agent.state != RUNNING:
+            elif kind == "reset_world" and client.agent is not None and not client.agent.believes_to_run:
                 self.told[client] = 0
             elif kind == "step":
                 assert self.told[client] == RUNNING or reply.step.state == RUNNING, "a sequence did not begin"

@@ -136,7 +136,7 @@ class Dmc(SimulatedFamily):
         state = State(self.state_fields())
         state.grow(_CHECKED_LANES)
         lanes = np.arange(_CHECKED_LANES)
-        state.clear(lanes, self.lane_seeds(0, _CHECKED_LANES))
+        state.lane_seed[lanes] = self.lane_seeds(0, _CHECKED_LANES)
         self.reset(state, lanes, state.lane_seed)
         rng = np.random.default_rng(0)
         for _ in range(_CHECKED_STEPS):

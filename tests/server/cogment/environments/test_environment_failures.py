@@ -283,7 +283,7 @@ def test_a_world_that_is_reset_under_its_trial_ends_it(faulty: EngineHarness) ->
     before = faulty.update("t", push, IDLE)
     (world,) = faulty.engine.directory.worlds.values()
     told: list[str] = []
-    reset = WorldReset(None, lambda: None, lambda: told.append("reset"), lambda refusal: told.append("refused"))
+    reset = WorldReset(None, {}, lambda: told.append("reset"), lambda refusal: told.append("refused"))
     faulty.engine.post(lambda: faulty.engine.reset_world(world, reset))
     reply = faulty.update("t", push, IDLE)
     assert reply.end_trial
