@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from worldloom.kernels.raster.backdrop import CACHE_ENTRIES, MAX_PIXELS, allocate_backdrops
-from worldloom.kernels.raster.scratch import allocate_scratch
+from worldloom.kernels.raster.scratch import MAX_WIDTH, allocate_scratch
 from worldloom.kernels.raster.views import draw_views
 from worldloom.kernels.tables import I64, U8, AssetTable, ViewTable
 from worldloom.kernels.views import measure_views
@@ -43,6 +43,11 @@ class CPURenderer:
         self._lock = threading.Lock()  # scratch memory is used by one batch at a time
         self._pool = ThreadPoolExecutor(max(1, self.threads - 1), thread_name_prefix="worldloom-draw")
         compile_kernels(self)
+
+    @property
+    def max_side_pixels(self) -> int:
+        """Largest width and height of a frame."""
+        return MAX_WIDTH
 
     def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, end_stage: EndStage = ignore_stage) -> None:
         """Write every requested output of every view to its offset in the arena.

@@ -31,6 +31,10 @@ class Renderer(Protocol):
     def device(self) -> str:
         """Description of the device that draws."""
 
+    @property
+    def max_side_pixels(self) -> int:
+        """Largest width and height of a frame."""
+
     def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, end_stage: EndStage = ignore_stage) -> None:
         """Write every output that the views ask for to its offset in the arena, and change no other byte.
 

@@ -72,7 +72,8 @@ async def _serve(
     settings: "TrialSettings | None",
 ) -> None:
     server = grpc.aio.server(
-        interceptors=[] if token is None else [TokenCheck(token)], options=channel_options(config.limits)
+        interceptors=[] if token is None else [TokenCheck(token, lambda: engine.post(engine.reject_stream))],
+        options=channel_options(config.limits),
     )
     server.add_generic_rpc_handlers([streams.handler(SERVICE)])
     services, trials = [SERVICE], None

@@ -35,7 +35,7 @@ _COLUMNS = (
 """Names of the arrays with a row for each lane."""
 _EPISODE_COLUMNS = ("status", "step_type", "episode", "steps", "reward", "discount")
 """Names of those that a step changes."""
-_ASSUMED_BEGIN_S = 100e-6
+_ASSUMED_BEGIN_S = 10e-3
 """Time to begin an episode in one lane, until it has been measured."""
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
@@ -64,7 +64,7 @@ class Pool:
         self._free_count = 0
         self._used = 0
         self.begin_s = _ASSUMED_BEGIN_S
-        """Seconds that it took to begin an episode in a lane, the last time that several were begun together."""
+        """Seconds that it took to begin an episode in a lane, the last time."""
 
     @property
     def capacity(self) -> int:
@@ -241,8 +241,7 @@ class Pool:
             next_episode_seeds(lanes, self.state.lane_seed, self.episode, seeds)
             self.family.reset(self.state, lanes, seeds)
             record_first_step(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
-        if len(lanes) > 1:
-            self.begin_s = (time.perf_counter() - began_s) / len(lanes)
+        self.begin_s = (time.perf_counter() - began_s) / max(1, len(lanes))
 
     def _clear_reseeded(self, lanes: I64) -> None:
         reseeded = lanes[self._is_reseeded[lanes]]

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from worldloom.kernels.gl.visible import BOTH_SIDES, COMMAND_WORDS, MIRRORED_FRONT_ONLY
+from worldloom.kernels.raster.scratch import MAX_WIDTH
 from worldloom.kernels.tables import I32, I64, U8, ViewTable
 from worldloom.render.check import check_draw
 from worldloom.render.devices import is_software
@@ -63,6 +64,12 @@ class GLRenderer:
     def device(self) -> str:
         """Name of the device, as its driver reports it."""
         return self._context.device
+
+    @property
+    def max_side_pixels(self) -> int:
+        """Largest width and height of a frame: what the device allows, at most what the CPU renderer does."""
+        limits = (raw.MAX_TEXTURE_SIZE, raw.MAX_FRAMEBUFFER_WIDTH, raw.MAX_FRAMEBUFFER_HEIGHT)
+        return min(MAX_WIDTH, *map(self._gl.integer, limits))
 
     def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, end_stage: EndStage = ignore_stage) -> None:
         """Write every requested output of every view to its offset in the arena."""

@@ -114,6 +114,11 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield count("messages", "Messages sent to environments of trials.", lambda: counters.messages)
     yield count("requests", "Requests received.", lambda: counters.requests)
     yield count("refusals", "Requests answered with an error.", lambda: counters.refusals)
+    yield count(
+        "rejected_streams",
+        "Calls refused before a stream was opened: too many streams, no or a wrong token, a shutdown.",
+        lambda: counters.rejected_streams,
+    )
     yield count("ticks", "Ticks in which at least one step was answered.", lambda: counters.ticks)
     yield count("steps", "Steps answered.", lambda: counters.steps)
     yield count("lane_steps", "Lanes in those steps.", lambda: counters.lane_steps)
@@ -122,6 +127,10 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield Property("counters.mean_batch", "Mean number of steps in a tick.", "float64", lambda: counters.mean_batch)
     for output in OUTPUT_NAMES:
         yield count(f"frames.{output}", f"Frames of {output} drawn.", partial(counters.frames.__getitem__, output))
+    for camera, output in sorted(counters.camera_frames):
+        key = (camera, output)
+        text = f"Frames of {output} drawn through cameras named {camera}."
+        yield count(f"cameras.{camera}.{output}", text, partial(counters.camera_frames.__getitem__, key))
     for stage in STAGES:
         yield Property(
             f"counters.stage_s.{stage}",

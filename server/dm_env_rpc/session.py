@@ -25,13 +25,18 @@ from worldloom.server.dm_env_rpc.properties import make_properties
 from worldloom.server.dm_env_rpc.property_tree import PropertyTree
 from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
-from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from
+from worldloom.server.dm_env_rpc.tensors import ActionReader, check_setting_count, settings_from
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.observations import AgentSpecs
 from worldloom.server.engine.world import Agent, Step, World, WorldReset
 from worldloom.server.logs import Log
 
 log = Log("session")
+
+_MAX_NAMES = 4096
+"""UIDs that a step may have, or twice as many as are offered, if that is more."""
+_LARGE_BYTES = 1 << 16
+"""Size of a request above which its settings are counted before it is parsed."""
 
 
 def error_reply(error: RequestError) -> bytes:
@@ -42,6 +47,13 @@ def error_reply(error: RequestError) -> bytes:
     response.error.message = str(error).encode(errors="replace").decode()
     reply: bytes = response.SerializeToString()
     return reply
+
+
+def _check_count(count: int, offered: int, what: str) -> None:
+    """Raise InvalidArgument for absurdly many names in a request, whose conversion would hold up other streams."""
+    most = max(_MAX_NAMES, 2 * offered)
+    if count > most:
+        raise InvalidArgument(f"a step with {count} {what}: expected {most} at most, though repeated ones are allowed")
 
 
 class Session:
@@ -69,6 +81,11 @@ class Session:
         self._leave()
         log.debug("closed", stream=self.name)
 
+    def reject(self) -> None:
+        """Count a request that was answered with an error before it reached the session."""
+        self.engine.counters.requests += 1
+        self.engine.counters.refusals += 1
+
     def receive(self, data: bytes) -> None:
         """Handle a request. Exactly one reply is sent for it, in this tick or a later one."""
         if self._is_closed:
@@ -90,6 +107,8 @@ class Session:
                 self._send(response)
 
     def _handle(self, data: bytes) -> rpc.EnvironmentResponse | None:
+        if len(data) > _LARGE_BYTES:
+            check_setting_count(data)
         try:
             request = rpc.EnvironmentRequest.FromString(data)
         except DecodeError as error:
@@ -106,9 +125,10 @@ class Session:
         self.engine.create(given, lambda create: self._answer(lambda: self._finish_create(create)))
 
     def _finish_create(self, create: Callable[[], World]) -> rpc.EnvironmentResponse | None:
-        if self._is_closed:
-            return None  # the stream ended while the family was built
         world = create()
+        if self._is_closed:  # the stream ended meanwhile: nobody knows the name of the world
+            self.engine.destroy(world)
+            return None
         log.info("created", stream=self.name, world=world.name, lanes=len(world.lanes))
         return rpc.EnvironmentResponse(create_world=rpc.CreateWorldResponse(world_name=world.name))
 
@@ -128,9 +148,11 @@ class Session:
 
     def _step(self, request: rpc.StepRequest) -> None:
         agent = self._joined("Step")
+        _check_count(len(request.requested_observations), len(agent.specs.observations), "requested observations")
         observations = agent.specs.request(request.requested_observations)
         actions = {}
         if agent.is_told_running:  # in any other state actions are ignored, valid or not
+            _check_count(len(request.actions), len(self._readers), "actions")
             for uid, tensor in request.actions.items():
                 reader = self._readers.get(uid)
                 if reader is None:

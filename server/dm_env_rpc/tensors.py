@@ -5,6 +5,8 @@ memory by itself. Errors quote at most one line of what was sent.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from math import prod
 from typing import Any, NoReturn
 
@@ -12,12 +14,16 @@ import numpy as np
 from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 
 from worldloom.protos.errors import InvalidArgument
-from worldloom.protos.wire import field_header
+from worldloom.protos.wire import WireError, field_header, read_fields
 from worldloom.server.dm_env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds, element_bounds
 from worldloom.worlds.family import Bound, Spec
 from worldloom.worlds.settings import format_number
 
 MAX_SETTINGS = 256
+MAX_ENTRIES = 2048
+"""Settings in a request that is not parsed. Some more than MAX_SETTINGS are valid, since a name may come repeatedly."""
+_SETTINGS_OF = {1: 1, 2: 2, 4: 1, 5: 2}
+"""Number of the field `settings` in create_world, join_world, reset and reset_world, by their numbers in a request."""
 MAX_SETTING_ELEMENTS = 4096
 MAX_NAME_LENGTH = 256
 MAX_TEXT_LENGTH = 1 << 16
@@ -221,6 +227,23 @@ def settings_from(tensors: Mapping[str, Tensor]) -> dict[str, object]:
         raise InvalidArgument(f"{len(tensors)} settings came: expected {MAX_SETTINGS} at most")
     # In order of their names: of several errors, the same one is always reported.
     return {name: _setting(name, tensor) for name, tensor in sorted(tensors.items())}
+
+
+def check_setting_count(data: bytes) -> None:
+    """Raise InvalidArgument for a serialised EnvironmentRequest with far too many settings.
+
+    Parsing hundreds of thousands of them takes a second, in which nothing else is done. Bytes that are not understood
+    here are left to the parser.
+    """
+    entries = 0
+    with suppress(WireError):
+        for request, start, end in read_fields(data, 0, len(data)):
+            number = _SETTINGS_OF.get(request)
+            if number is not None and end >= 0:
+                fields = islice(read_fields(data, start, end), MAX_ENTRIES)
+                entries += sum(1 for field in fields if field[0] == number)
+            if entries >= MAX_ENTRIES:
+                raise InvalidArgument(f"at least {MAX_ENTRIES} settings came: expected {MAX_SETTINGS} at most")
 
 
 def _setting(name: str, tensor: Tensor) -> object:

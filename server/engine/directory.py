@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worldloom.kernels.tables import I64
+from worldloom.kernels.raster.scratch import MAX_WIDTH
 from worldloom.protos.errors import FailedPrecondition, InvalidArgument, NotFound, RequestError, ResourceExhausted
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
@@ -16,6 +15,7 @@ from worldloom.server.config import Limits
 from worldloom.server.engine.loading import make_family
 from worldloom.server.engine.observations import AgentSpecs, ReplyLayoutCache, parse_join_settings
 from worldloom.server.engine.shared_memory import Segment, segment_bytes
+from worldloom.server.engine.slices import LaneAddition, WorldCreation
 from worldloom.server.engine.world import Agent, World
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
@@ -28,8 +28,6 @@ WORLD_SETTINGS = (
     Setting("lanes", 1, "Lanes of a vector world: every tensor gets a leading dimension of this size.", 1),
 )
 """Settings of CreateWorld that all families share."""
-_ROWS_EACH = 16_384
-"""Instance rows that are added at a time when a world is created: some 1.2 MB."""
 _EMPTY_POOLS_KEPT = 8
 """Pools without lanes that are kept for the next world with the same settings."""
 WAS_DESTROYED = "it was destroyed"
@@ -56,6 +54,8 @@ class WorldDirectory:
         self.worlds_in_creation = 0
         """Worlds that are not in `worlds` yet, because not all their lanes have been added."""
         self.shared_bytes = 0
+        self.max_side_pixels = MAX_WIDTH
+        """Largest width and height of frames that the renderer draws."""
         self._pools: dict[PoolKey, Pool] = {}
         self._lanes_of: dict[Pool, int] = {}
 
@@ -65,7 +65,7 @@ class WorldDirectory:
         creation.addition.add_all()
         return creation.finish()
 
-    def begin_create(self, given: Mapping[str, object]) -> "WorldCreation":
+    def begin_create(self, given: Mapping[str, object]) -> WorldCreation:
         """Check the settings of CreateWorld, and reserve the lanes of the world, which are then added in parts."""
         common, own = _split(given)
         count = int(common["lanes"])
@@ -174,14 +174,14 @@ class WorldDirectory:
         _split(settings)
         return settings
 
-    def begin_restart(self, world: World, given: Mapping[str, object]) -> "LaneAddition | None":
+    def begin_restart(self, world: World, given: Mapping[str, object]) -> LaneAddition | None:
         """Check settings of ResetWorld; return the lanes that the world will have, which are then added, if others."""
         pool, _, seed = self._parse_restart(world, given)
         if pool is world.pool:
             return None
         return LaneAddition(self, pool, pool.family.lane_seeds(world.seed if seed is None else seed, len(world.lanes)))
 
-    def restart(self, world: World, given: Mapping[str, object], addition: "LaneAddition | None" = None) -> None:
+    def restart(self, world: World, given: Mapping[str, object], addition: LaneAddition | None = None) -> None:
         """Apply settings of ResetWorld; `addition` is what `begin_restart` returned, with all lanes.
 
         The settings are checked again, since agents may have joined and the world may have changed while the reset
@@ -274,7 +274,14 @@ class WorldDirectory:
         self, world: World, index: int, given: Mapping[str, object], layout_cache: ReplyLayoutCache
     ) -> AgentSpecs:
         lanes = len(world.lanes) if world.is_vector else None
-        return AgentSpecs(world.pool, index, lanes, parse_join_settings(given, self.limits), layout_cache)
+        join = parse_join_settings(given, self.limits)
+        for name, pixels in (("width", join.width), ("height", join.height)):
+            if pixels > self.max_side_pixels:
+                raise InvalidArgument(
+                    f"setting {name!r} is {pixels}: expected 1 to {self.max_side_pixels}, which is what this server's "
+                    "renderer draws"
+                )
+        return AgentSpecs(world.pool, index, lanes, join, layout_cache)
 
     def _pool(self, kind: type[Family], own: Mapping[str, object]) -> Pool:
         try:
@@ -319,76 +326,6 @@ class WorldDirectory:
         empty = [key for key, pool in self._pools.items() if not self._lanes_of[pool]]
         for key in empty[: max(0, len(empty) - keep)]:
             del self._lanes_of[self._pools.pop(key)]
-
-
-class LaneAddition:
-    """Lanes of a pool that are being added, in parts. They count as in use from the beginning."""
-
-    def __init__(self, directory: WorldDirectory, pool: Pool, lane_seeds: NDArray[np.uint64]) -> None:
-        self.pool = pool
-        self._directory = directory
-        self._lane_seeds = lane_seeds
-        self._parts: list[I64] = []
-        self._added = 0
-        self._lanes_each = max(1, _ROWS_EACH // max(1, pool.family.rows_per_lane))
-        directory.count_lanes(pool, len(lane_seeds))
-
-    @property
-    def is_complete(self) -> bool:
-        """All lanes have been added."""
-        return self._added == len(self._lane_seeds)
-
-    @property
-    def lanes(self) -> I64:
-        """The lanes that have been added."""
-        return np.concatenate(self._parts)
-
-    def add_some(self) -> None:
-        """Add some lanes, which takes a few milliseconds."""
-        seeds = self._lane_seeds[self._added : self._added + self._lanes_each]
-        self._parts.append(self.pool.add(seeds))
-        self._added += len(seeds)
-
-    def add_all(self) -> None:
-        """Add all lanes that are missing."""
-        while not self.is_complete:
-            self.add_some()
-
-    def abandon(self) -> None:
-        """Free the lanes."""
-        for lanes in self._parts:
-            self.pool.free(lanes)
-        self._directory.count_lanes(self.pool, -len(self._lane_seeds))
-
-
-class WorldCreation:
-    """A world whose lanes are being added."""
-
-    def __init__(
-        self, directory: WorldDirectory, own: Mapping[str, object], seed: int, addition: LaneAddition, is_vector: bool
-    ) -> None:
-        self.addition = addition
-        self._directory = directory
-        self._own = own
-        self._seed = seed
-        self._is_vector = is_vector
-        directory.worlds_in_creation += 1
-
-    def finish(self) -> World:
-        """Return the world, which has all its lanes."""
-        directory, addition = self._directory, self.addition
-        directory.worlds_in_creation -= 1
-        name = f"{addition.pool.family.name}-{secrets.token_hex(16)}"
-        world = World(name, self._own, self._seed, addition.pool, addition.lanes)
-        world.is_vector = self._is_vector
-        world.used_at_s = directory.clock()
-        directory.worlds[world.name] = world
-        return world
-
-    def abandon(self) -> None:
-        """Free the lanes of a world that will not be used."""
-        self.addition.abandon()
-        self._directory.worlds_in_creation -= 1
 
 
 def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:

@@ -10,6 +10,7 @@ import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
@@ -17,13 +18,13 @@ from typing import TypeAlias
 from worldloom.protos.errors import Internal, NotFound, RequestError, Unavailable
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.config import Limits
-from worldloom.server.engine.directory import WAS_DESTROYED, LaneAddition, WorldDirectory
+from worldloom.server.engine.directory import WAS_DESTROYED, WorldDirectory
 from worldloom.server.engine.loading import Loader, warm_up
 from worldloom.server.engine.observations import ComputeLayout, ReplyLayoutCache
 from worldloom.server.engine.router import ReplyRouter
-from worldloom.server.engine.slices import TICK_S, PendingAdditions, TickBudget
+from worldloom.server.engine.slices import Additions, LaneAddition, add_lanes
 from worldloom.server.engine.stages import draw, fill_replies, simulate, write_scene
-from worldloom.server.engine.timing import Counters, NoTimer, StageTimer
+from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
 from worldloom.server.engine.world import Agent, Boundary, Step, World, WorldReset
 from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
@@ -53,7 +54,7 @@ class Engine:
         self._make_renderer = make_renderer
         self._inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._touched: dict[World, None] = {}
-        self._additions = PendingAdditions()
+        self._additions: Additions = deque()
         self._layout_caches: dict[ComputeLayout, ReplyLayoutCache] = {}
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
@@ -88,6 +89,10 @@ class Engine:
             self._inbox.put(None)
             self._thread.join()
             self._thread = None
+
+    def reject_stream(self) -> None:
+        """Count a call that was refused before a stream was opened."""
+        self.counters.rejected_streams += 1
 
     def layout_cache(self, compute_layout: ComputeLayout) -> ReplyLayoutCache:
         """Return the cache of a protocol's reply layouts."""
@@ -135,7 +140,7 @@ class Engine:
         if addition.is_complete:
             then()
         else:
-            self._additions.add(addition, then)
+            self._additions.append((addition, then))
 
     def touch(self, world: World) -> None:
         """Check in this tick whether the world can advance."""
@@ -192,6 +197,7 @@ class Engine:
     def open(self) -> None:
         """Create the renderer, on the thread that will run the ticks, and compile its kernels."""
         self.renderer = self._make_renderer()
+        self.directory.max_side_pixels = self.renderer.max_side_pixels
         compile_kernels(self.renderer)
         self.timer.restart()
 
@@ -207,7 +213,8 @@ class Engine:
         for call in calls:
             _run_call(call)
         budget = TickBudget(self.divided_work_s)
-        self._additions.work(budget)
+        if self._additions:
+            add_lanes(self._additions, budget)
         timer.mark("decode")
         ready, resetting, steps = self._ready_worlds()
         advanced, postponed = simulate(ready, budget)

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from worldloom.kernels.outputs import OUTPUTS
+from worldloom.kernels.raster.scratch import MAX_WIDTH
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.errors import InvalidArgument, ResourceExhausted
 from worldloom.render.arena import PROCESS_MEMORY, address_of_bytes
@@ -29,12 +30,11 @@ from worldloom.worlds.family import Bound, Family, Spec
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.settings import Setting, SettingError, parse_settings
 
-_MAX_SIDE_PIXELS = 16_384
 GRPC_RECEIVE_BYTES = 4 << 20
 """Default of gRPC clients for the largest message that they receive."""
 JOIN_SETTINGS = (
-    Setting("width", DEFAULT_SIZE, "Width of the frames in pixels.", 1, _MAX_SIDE_PIXELS),
-    Setting("height", DEFAULT_SIZE, "Height of the frames in pixels.", 1, _MAX_SIDE_PIXELS),
+    Setting("width", DEFAULT_SIZE, "Width of the frames in pixels.", 1, MAX_WIDTH),
+    Setting("height", DEFAULT_SIZE, "Height of the frames in pixels.", 1, MAX_WIDTH),
     Setting("samples", 1, "Samples a pixel: 1, or 4 for smooth edges.", 1, 4),
     Setting(
         "max_reply_bytes",

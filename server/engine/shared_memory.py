@@ -10,11 +10,16 @@ import fcntl
 import mmap
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from worldloom.kernels.tables import I64
 from worldloom.render.arena import address_of
+
+if TYPE_CHECKING:
+    from worldloom.server.engine.world import Step
 
 RING_SIZE = 4
 """Steps whose frames are kept at a time: the latest, and those that the client may still read."""
@@ -82,3 +87,35 @@ def segment_bytes(frame_bytes: Mapping[str, int]) -> int:
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+def next_ring_index(step: "Step") -> int:
+    """Return the set of frames in shared memory that a step is drawn into; the same if it is drawn again."""
+    if step.ring_index is None:
+        step.ring_index = _segment_of(step).advance()
+    return step.ring_index
+
+
+def shared_addresses(steps: "Sequence[Step]", ring_indices: Sequence[int], frame: str) -> I64:
+    """Return the address of a frame in shared memory, for each step."""
+    pairs = zip(steps, ring_indices, strict=True)
+    return np.array([_segment_of(step).address(frame, ring_index) for step, ring_index in pairs], np.int64)
+
+
+def shared_locations(steps: "Sequence[Step]", ring_indices: Sequence[int], frame: str) -> I64:
+    """Return ring index, byte offset and size of each lane's frame in shared memory, a row for each step."""
+    lanes_each = len(steps[0].agent.world.lanes)
+    lane_bytes = steps[0].agent.specs.shared_bytes[frame] // lanes_each
+    rows = np.empty((len(steps), lanes_each, 3), np.int64)
+    rows[:, :, 0] = np.array(ring_indices)[:, None]
+    first = np.array([_segment_of(step).offset(frame, k) for step, k in zip(steps, ring_indices, strict=True)])
+    rows[:, :, 1] = first[:, None] + lane_bytes * np.arange(lanes_each)
+    rows[:, :, 2] = lane_bytes
+    values: I64 = rows.reshape(len(steps), -1)
+    return values
+
+
+def _segment_of(step: "Step") -> Segment:
+    segment = step.agent.segment
+    assert segment is not None, "an agent with @shm observations has a segment"
+    return segment

@@ -4,35 +4,112 @@ Neither is a step, and both can take seconds. Each tick spends a limited time on
 steps of other worlds; the request that caused the work is answered when all of it is done.
 """
 
-import time
+import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from worldloom.server.engine.directory import LaneAddition
+from worldloom.kernels.tables import I64
+from worldloom.server.engine.timing import TickBudget
 from worldloom.server.engine.world import World
 from worldloom.worlds.pool import RUNNING, Pool
 
-TICK_S = 0.02
-"""Time that one tick spends on such work."""
+if TYPE_CHECKING:
+    from worldloom.server.engine.directory import WorldDirectory
+
 _CHUNK_S = 0.004
 """Time that one call to a family may take, as far as can be foreseen."""
 
 
-class TickBudget:
-    """Time that is left in one tick for work that is divided over ticks."""
+_ROWS_EACH = 16_384
+"""Instance rows that are added at a time when a world is created: some 1.2 MB."""
 
-    def __init__(self, seconds: float) -> None:
-        self.left_s = seconds
 
-    def spend(self, work: Callable[[], None]) -> None:
-        """Do some work and subtract the time it takes."""
-        began_s = time.perf_counter()
-        try:
-            work()
-        finally:
-            self.left_s -= time.perf_counter() - began_s
+class LaneAddition:
+    """Lanes of a pool that are being added, in parts. They count as in use from the beginning."""
+
+    def __init__(self, directory: "WorldDirectory", pool: Pool, lane_seeds: NDArray[np.uint64]) -> None:
+        self.pool = pool
+        self._directory = directory
+        self._lane_seeds = lane_seeds
+        self._parts: list[I64] = []
+        self._added = 0
+        self._lanes_each = max(1, _ROWS_EACH // max(1, pool.family.rows_per_lane))
+        directory.count_lanes(pool, len(lane_seeds))
+
+    @property
+    def is_complete(self) -> bool:
+        """All lanes have been added."""
+        return self._added == len(self._lane_seeds)
+
+    @property
+    def lanes(self) -> I64:
+        """The lanes that have been added."""
+        return np.concatenate(self._parts)
+
+    def add_some(self) -> None:
+        """Add some lanes, which takes a few milliseconds."""
+        seeds = self._lane_seeds[self._added : self._added + self._lanes_each]
+        self._parts.append(self.pool.add(seeds))
+        self._added += len(seeds)
+
+    def add_all(self) -> None:
+        """Add all lanes that are missing."""
+        while not self.is_complete:
+            self.add_some()
+
+    def abandon(self) -> None:
+        """Free the lanes."""
+        for lanes in self._parts:
+            self.pool.free(lanes)
+        self._directory.count_lanes(self.pool, -len(self._lane_seeds))
+
+
+class WorldCreation:
+    """A world whose lanes are being added."""
+
+    def __init__(
+        self, directory: "WorldDirectory", own: Mapping[str, object], seed: int, addition: LaneAddition, is_vector: bool
+    ) -> None:
+        self.addition = addition
+        self._directory = directory
+        self._own = own
+        self._seed = seed
+        self._is_vector = is_vector
+        directory.worlds_in_creation += 1
+
+    def finish(self) -> World:
+        """Return the world, which has all its lanes."""
+        directory, addition = self._directory, self.addition
+        directory.worlds_in_creation -= 1
+        name = f"{addition.pool.family.name}-{secrets.token_hex(16)}"
+        world = World(name, self._own, self._seed, addition.pool, addition.lanes)
+        world.is_vector = self._is_vector
+        world.used_at_s = directory.clock()
+        directory.worlds[world.name] = world
+        return world
+
+    def abandon(self) -> None:
+        """Free the lanes of a world that will not be used."""
+        self.addition.abandon()
+        self._directory.worlds_in_creation -= 1
+
+
+Additions: TypeAlias = deque[tuple[LaneAddition, Callable[[], None]]]
+"""Lanes that are being added, for the oldest request first, and what to call when all are there."""
+
+
+def add_lanes(additions: Additions, budget: TickBudget) -> None:
+    """Add as many lanes as there is time for."""
+    while additions and budget.left_s > 0:
+        addition, then = additions[0]
+        budget.spend(addition.add_some)
+        if addition.is_complete:
+            additions.popleft()
+            then()
 
 
 def _begin_episodes(world: World, budget: TickBudget) -> bool:
@@ -86,26 +163,3 @@ def divide(
             except Exception as error:
                 fail(world, error)
     return together, alone, later
-
-
-class PendingAdditions:
-    """Lanes that are being added, for the oldest request first."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[LaneAddition, Callable[[], None]]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, addition: LaneAddition, then: Callable[[], None]) -> None:
-        """Add lanes in this tick or later ones, then call `then`."""
-        self._waiting.append((addition, then))
-
-    def work(self, budget: TickBudget) -> None:
-        """Add as many lanes as there is time for."""
-        while self._waiting and budget.left_s > 0:
-            addition, then = self._waiting[0]
-            budget.spend(addition.add_some)
-            if addition.is_complete:
-                self._waiting.popleft()
-                then()

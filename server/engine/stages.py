@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES
+from worldloom.kernels.outputs import OUTPUT_COUNT
 from worldloom.kernels.tables import I64, ViewTable
 from worldloom.kernels.wire import write_rows, write_varints
-from worldloom.protos.errors import Internal
+from worldloom.protos.errors import Internal, exception_text
 from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.observations import ObservationField, ObservationRequest, ObservationSpec
-from worldloom.server.engine.shared_memory import Segment
-from worldloom.server.engine.slices import TickBudget, divide
-from worldloom.server.engine.timing import Counters
+from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
+from worldloom.server.engine.slices import divide
+from worldloom.server.engine.timing import Counters, TickBudget
 from worldloom.server.engine.world import Agent, Boundary, Step, World
 from worldloom.server.logs import Log
 from worldloom.worlds.family import LaneErrors
@@ -224,7 +224,7 @@ def _prepare_group(steps: list[Step]) -> StepGroup:
         step.reply, replies[number] = step.request.layout.buffers.acquire()
     group = StepGroup(steps, steps[0].request, lanes, replies)
     if group.request.is_shared:
-        group.ring_indices = [_ring_index(step) for step in steps]
+        group.ring_indices = [next_ring_index(step) for step in steps]
     for step in steps:
         if step.boundary is Boundary.LAST:  # the only steps of a world that may not have begun an episode
             step.agent.world.pool.ensure_state(step.agent.world.lanes)
@@ -275,7 +275,7 @@ def _frame_offsets(group: StepGroup, camera: str) -> I64:
             if spec.shared_frame is None:
                 starts, size_bytes = group.replies + in_reply.offset, spec.data_bytes
             else:
-                starts = _shared_addresses(group, spec.shared_frame)
+                starts = shared_addresses(group.steps, group.ring_indices, spec.shared_frame)
                 size_bytes = group.steps[0].agent.specs.shared_bytes[spec.shared_frame]
             lane_bytes = size_bytes // lanes_each
             offsets[:, :, spec.output] = starts[:, None] + lane_bytes * np.arange(lanes_each)
@@ -308,11 +308,12 @@ def draw(
         _draw_together(groups, renderer, scene, counters, end_stage)
         return groups
     except Exception as error:
-        log.error("drawing failed", groups=len(groups))
         if len(groups) == 1 and len(groups[0].steps) == 1:
-            group = groups[0]
-            _fail_steps(group.steps, f"frames of family {group.pool.family.name!r} cannot be drawn", error)
+            family = groups[0].pool.family.name
+            log.error("drawing failed", family=family, world=groups[0].steps[0].agent.world.name)
+            _fail_steps(groups[0].steps, f"frames of family {family!r} cannot be drawn", error)
             return []
+        log.warning("drawing together failed", groups=len(groups), reason=exception_text(error))
     apart = groups if len(groups) > 1 else _prepare_each(groups[0])
     return [drawn for group in apart for drawn in draw([group], renderer, scene, counters, end_stage)]
 
@@ -335,8 +336,9 @@ def _draw_together(
     renderer.draw(scene, views, PROCESS_MEMORY, offsets, end_stage)
     counters.draws += 1
     counters.views += len(views.lane)
-    for bit, output in enumerate(OUTPUT_NAMES):
-        counters.frames[output] += int(np.count_nonzero(views.outputs & (1 << bit)))
+    for group in groups:
+        for (camera, bits), table in zip(group.request.cameras, group.views, strict=True):
+            counters.count_frames(camera, bits, len(table.lane))
 
 
 def fill_replies(groups: list[StepGroup]) -> None:
@@ -362,7 +364,7 @@ def _rows(group: StepGroup, spec: ObservationSpec) -> np.ndarray:
     """Return the values of an observation, a row for each step."""
     pool, lanes = group.pool, group.lanes
     if spec.shared_frame is not None:
-        return _shared_locations(group, spec.shared_frame)
+        return shared_locations(group.steps, group.ring_indices, spec.shared_frame)
     if spec.name in group.observed:
         return group.observed[spec.name].reshape(len(group.steps), -1)
     if spec.name == "reward":
@@ -378,43 +380,14 @@ def _rows(group: StepGroup, spec: ObservationSpec) -> np.ndarray:
     return rows
 
 
-def _shared_locations(group: StepGroup, frame: str) -> np.ndarray:
-    """Return ring index, byte offset and size of each lane's frame in shared memory, a row for each step."""
-    lanes_each = len(group.lanes) // len(group.steps)
-    lane_bytes = group.steps[0].agent.specs.shared_bytes[frame] // lanes_each
-    rows = np.empty((len(group.steps), lanes_each, 3), np.int64)
-    rows[:, :, 0] = np.array(group.ring_indices)[:, None]
-    first = np.array([_segment_of(s).offset(frame, k) for s, k in zip(group.steps, group.ring_indices, strict=True)])
-    rows[:, :, 1] = first[:, None] + lane_bytes * np.arange(lanes_each)
-    rows[:, :, 2] = lane_bytes
-    return rows.reshape(len(group.steps), -1)
-
-
 def _copy_if_shared(group: StepGroup, spec: ObservationSpec, in_reply: ObservationField) -> None:
     """Copy a frame that is asked for in the reply and in shared memory: it was drawn into the latter only."""
     if any(other.shared_frame == spec.name for other in group.request.observations):
-        for reply, shared in zip(group.replies, _shared_addresses(group, spec.name), strict=True):
+        for reply, shared in zip(
+            group.replies, shared_addresses(group.steps, group.ring_indices, spec.name), strict=True
+        ):
             start = reply + in_reply.offset
             PROCESS_MEMORY[start : start + spec.data_bytes] = PROCESS_MEMORY[shared : shared + spec.data_bytes]
-
-
-def _shared_addresses(group: StepGroup, frame: str) -> I64:
-    """Return the address of a frame in shared memory, for each step."""
-    pairs = zip(group.steps, group.ring_indices, strict=True)
-    return np.array([_segment_of(step).address(frame, ring_index) for step, ring_index in pairs], np.int64)
-
-
-def _ring_index(step: Step) -> int:
-    """Return the set of frames in shared memory that a step is drawn into; the same if it is drawn again."""
-    if step.ring_index is None:
-        step.ring_index = _segment_of(step).advance()
-    return step.ring_index
-
-
-def _segment_of(step: Step) -> Segment:
-    segment = step.agent.segment
-    assert segment is not None, "an agent with @shm observations has a segment"
-    return segment
 
 
 def _fail_steps(steps: Iterable[Step], what: str, error: Exception) -> None:

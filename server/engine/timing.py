@@ -25,6 +25,8 @@ class Counters:
     requests: int = 0
     refusals: int = 0
     """Requests answered with an error."""
+    rejected_streams: int = 0
+    """Calls refused before a stream was opened: too many streams, no or a wrong token, the server is shutting down."""
     trials: int = 0
     """Running trials."""
     played: Callable[[], int] = lambda: 0
@@ -42,11 +44,40 @@ class Counters:
     """Views drawn, each with all its outputs."""
     frames: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTPUT_NAMES, 0))
     """Frames drawn, by output."""
+    camera_frames: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Frames drawn, by camera and output."""
+
+    def count_frames(self, camera: str, outputs: int, count: int) -> None:
+        """Count the frames of so many views through a camera; `outputs` are bits."""
+        for bit, output in enumerate(OUTPUT_NAMES):
+            if outputs >> bit & 1:
+                self.frames[output] += count
+                key = (camera, output)
+                self.camera_frames[key] = self.camera_frames.get(key, 0) + count
 
     @property
     def mean_batch(self) -> float:
         """Mean number of steps in a tick."""
         return self.steps / self.ticks if self.ticks else 0.0
+
+
+TICK_S = 0.02
+"""Time that one tick spends on such work."""
+
+
+class TickBudget:
+    """Time that is left in one tick for work that is divided over ticks."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_s = seconds
+
+    def spend(self, work: Callable[[], None]) -> None:
+        """Do some work and subtract the time it takes."""
+        began_s = perf_counter()
+        try:
+            work()
+        finally:
+            self.left_s -= perf_counter() - began_s
 
 
 MIN_KEPT_SPANS = 8192

@@ -5,6 +5,10 @@
 Each stream has two coroutines. One reads requests and hands the engine one at a time; the other writes the replies. So
 a client that stops reading delays only itself, and the engine works on a stream's next request while the last reply is
 being written.
+
+A client may send requests before earlier ones are answered. When too many of them wait, or too many bytes, the server
+stops reading that stream: what the client sends then fills the buffers of the connection, and its writes wait. So
+nothing is refused, and memory stays bounded.
 """
 
 import asyncio
@@ -12,7 +16,7 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 
@@ -35,6 +39,9 @@ class Session(Protocol):
     def receive(self, data: bytes, /) -> None:
         """Handle a request; exactly one reply is sent for it, at once or later."""
 
+    def reject(self) -> None:
+        """Count a request that was answered with an error before it reached the session."""
+
     def close(self) -> None:
         """End the session."""
 
@@ -44,20 +51,17 @@ class Engine(Protocol):
 
     router: ReplyRouter
 
+    def reject_stream(self) -> None:
+        """Count a stream that was not accepted. Called on the engine's thread."""
+
     def post(self, call: Callable[[], None], /) -> None:
         """Have the engine's thread make a call."""
 
 
-class RejectedRequests:
-    """Consecutive requests that are answered with the same error without reaching the engine. They are not kept."""
+class ErrorReply(NamedTuple):
+    """The reply to a request that is not handed to the engine, in the request's place in the queue."""
 
-    __slots__ = ("count", "is_counted", "reply")
-
-    def __init__(self, reply: bytes, is_counted: bool) -> None:
-        self.reply = reply
-        self.is_counted = is_counted
-        """The request counts among the unanswered ones."""
-        self.count = 1
+    data: bytes
 
 
 class Stream:
@@ -65,13 +69,15 @@ class Stream:
 
     receive: Callable[[bytes], None]
     """Method of its session, which is created after the stream."""
+    reject: Callable[[], None]
+    """Method of its session."""
 
     def __init__(self, context: Any, post: Callable[[Callable[[], None]], None], limits: Limits) -> None:
         self._context = context
         self._post = post
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[bytes | RejectedRequests] = deque()
+        self._queue: deque[bytes | ErrorReply] = deque()
         """Requests that came while the engine was busy with this stream, in order."""
         self._queued_bytes = 0
         self._is_busy = False
@@ -79,38 +85,36 @@ class Stream:
         self._reply: bytes | None = None
         """The engine's reply, until it is written."""
         self._unanswered = 0
-        """Accepted requests whose reply is not written yet."""
+        """Requests whose reply is not written yet."""
         self._has_ended = False
         """The client will send nothing more."""
         self._is_draining = False
         self._work: asyncio.Future[None] | None = None
         """Future that `answer` waits for."""
         self._room: asyncio.Future[None] | None = None
-        """Future that `take_requests` waits for while too much is queued."""
+        """Future that `take_requests` waits for while too much waits."""
 
     async def take_requests(self) -> None:
         """Read until the client ends the stream."""
-        read, end = self._context.read, grpc.aio.EOF
-        most_waiting, most_bytes = self._limits.max_waiting_requests, self._limits.max_message_bytes
+        read, end, most_bytes = self._context.read, grpc.aio.EOF, self._limits.max_message_bytes
         while (request := await read()) is not end:
             if self._is_draining:
                 continue  # the stream is about to end, and says why
-            if self._unanswered >= most_waiting:
-                self._reject_one_more()
-            elif len(request) > most_bytes:
-                self._unanswered += 1
-                self._reject(RejectedRequests(_too_large(len(request), most_bytes), is_counted=True))
+            self._unanswered += 1
+            if len(request) > most_bytes:
+                self._post(self.reject)
+                self._queue.append(ErrorReply(_too_large(len(request), most_bytes)))
+                self._wake()
             elif self._is_busy or self._queue:
-                self._unanswered += 1
                 self._queue.append(request)
                 self._queued_bytes += len(request)
-                if self._queued_bytes >= most_bytes:
-                    await self._wait_for_room()
             else:
-                self._unanswered += 1
                 self._is_busy = True
                 self._post(functools.partial(self.receive, request))
             del request  # it may be large, and the next may come late
+            if not self._has_room:
+                self._room = self._loop.create_future()
+                await self._room  # what the client sends now waits in its own buffers
         self._has_ended = True
         self._wake()
 
@@ -124,7 +128,7 @@ class Stream:
             pass  # the client is gone, or the stream was ended: the reading coroutine notices by itself
         finally:
             self._is_draining = True
-            self._make_room()
+            self._continue_reading()
 
     async def _write_replies(self) -> None:
         write = self._context.write
@@ -132,16 +136,21 @@ class Stream:
             if self._reply is not None:
                 reply, self._reply = self._reply, None
                 self._is_busy = False
-                self._unanswered -= 1
                 self._post_next()
             elif self._queue and not self._is_busy:
-                reply = self._next_rejection()
+                rejected = self._queue.popleft()
+                assert isinstance(rejected, ErrorReply)
+                reply = rejected.data
+                self._post_next()
             elif self._is_busy or not (self._has_ended or self._is_draining):
                 self._work = self._loop.create_future()
                 await self._work
                 continue
             else:
                 return
+            self._unanswered -= 1
+            if self._has_room:
+                self._continue_reading()
             await write(reply)
             del reply  # the engine reuses its memory once nothing refers to it
 
@@ -161,42 +170,19 @@ class Stream:
         if isinstance(request, bytes):
             self._queue.popleft()
             self._queued_bytes -= len(request)
-            if self._queued_bytes < self._limits.max_message_bytes:
-                self._make_room()
             self._is_busy = True
             self._post(functools.partial(self.receive, request))
-
-    def _reject(self, rejected: RejectedRequests) -> None:
-        self._queue.append(rejected)
-        self._wake()
-
-    def _reject_one_more(self) -> None:
-        last = self._queue[-1] if self._queue else None
-        if isinstance(last, RejectedRequests) and not last.is_counted:
-            last.count += 1
-        else:
-            self._reject(RejectedRequests(_too_many(self._limits.max_waiting_requests), is_counted=False))
-
-    def _next_rejection(self) -> bytes:
-        rejected = self._queue[0]
-        assert isinstance(rejected, RejectedRequests)
-        self._unanswered -= rejected.is_counted
-        rejected.count -= 1
-        if rejected.count == 0:
-            self._queue.popleft()
-            self._post_next()
-        return rejected.reply
 
     def _wake(self) -> None:
         if self._work is not None and not self._work.done():
             self._work.set_result(None)
 
-    async def _wait_for_room(self) -> None:
-        """Stop reading: what the client sends now waits in its own buffers."""
-        self._room = self._loop.create_future()
-        await self._room
+    @property
+    def _has_room(self) -> bool:
+        limits = self._limits
+        return self._unanswered < limits.max_waiting_requests and self._queued_bytes < limits.max_message_bytes
 
-    def _make_room(self) -> None:
+    def _continue_reading(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
@@ -211,6 +197,7 @@ class Streams:
         limits: Limits,
     ) -> None:
         self._post = engine.post
+        self._reject_stream = engine.reject_stream
         self._route = engine.router.register(self._deliver)
         self._make_session = make_session
         self._limits = limits
@@ -230,13 +217,15 @@ class Streams:
     async def _process(self, _requests: object, context: Any) -> None:
         """Serve one stream from its beginning to its end, however it ends."""
         if self._is_draining:
+            self._post(self._reject_stream)
             await context.abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
         if len(self._open) >= self._limits.max_streams:
+            self._post(self._reject_stream)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _too_many_streams(self._limits.max_streams))
         name = f"s{next(self._names)}"
         stream = Stream(context, self._post, self._limits)
         session = self._make_session(name, functools.partial(self._route.send, stream))
-        stream.receive = session.receive
+        stream.receive, stream.reject = session.receive, session.reject
         self._open.add(stream)
         self._has_none.clear()
         log.info("stream opened", stream=name, peer=context.peer())
@@ -267,16 +256,6 @@ class Streams:
     async def have_ended(self) -> None:
         """Wait until no stream is left."""
         await self._has_none.wait()
-
-
-@functools.cache
-def _too_many(most: int) -> bytes:
-    return error_reply(
-        ResourceExhausted(
-            f"{most} requests of this stream wait for their answer: expected no more at a time; read the answers first,"
-            " or start the server with a larger --max-waiting-requests"
-        )
-    )
 
 
 def _too_large(size_bytes: int, most_bytes: int) -> bytes:

@@ -81,16 +81,18 @@ def read_token(path: Path | None) -> str | None:
 
 
 class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio has no types
-    """An interceptor that accepts only calls with the token."""
+    """An interceptor that accepts only calls with the token; `when_rejected` is called for each other one."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, when_rejected: Callable[[], None] = lambda: None) -> None:
         self._token = token.encode()
+        self._when_rejected = when_rejected
         self._reject = grpc.stream_stream_rpc_method_handler(_reject)  # answers calls of every kind
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
         """Return the handler of a call, or one that rejects it."""
         if call.method.startswith(_OPEN_TO_ALL) or self._has_valid_token(call.invocation_metadata):
             return await continuation(call)
+        self._when_rejected()
         return self._reject
 
     def _has_valid_token(self, metadata: Any) -> bool:

@@ -74,8 +74,7 @@ def test_others_keep_their_rate_and_memory_is_bounded(server: ServerProcess, oth
         answers = slow.read_rest()
         assert len(answers) == REQUESTS, "late, but each is answered"
         kinds = [answer.WhichOneof("payload") for answer in answers]
-        assert kinds[:1024] == ["step"] * 1024
-        assert kinds.count("error") > 0
+        assert kinds == ["step"] * REQUESTS
 
 
 def test_a_slow_reader_in_a_world_holds_up_its_partner_only_by_not_stepping(server: ServerProcess) -> None:

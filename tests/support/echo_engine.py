@@ -42,6 +42,9 @@ class EchoEngine:
         self._inbox.put(None)
         self._thread.join(TIMEOUT_S)
 
+    def reject_stream(self) -> None:
+        self.note("", "rejected")
+
     def session(self, name: str, send: Send) -> "EchoSession":
         def send_from_thread(data: bytes) -> None:
             assert threading.current_thread() is self._thread
@@ -95,6 +98,9 @@ class EchoSession:
         else:
             self._send(echo(data))
         self._engine.note(self._name, data)
+
+    def reject(self) -> None:
+        self._engine.note(self._name, "rejected")
 
     def close(self) -> None:
         self._engine.note(self._name, "close")

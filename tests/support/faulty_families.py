@@ -116,3 +116,29 @@ class Slow(Toy):
             raise SettingError("setting 'agents' is 4: expected fewer, for this test")
         if self.agents == 3:
             raise KeyError("a bug")
+
+
+class Picky(Toy):
+    """A family that fails for some actions.
+
+    At 0.5 it fails in the step, after it has changed the state of all lanes; at 0.25 when it is observed; at 0.125 when
+    it is drawn.
+    """
+
+    name = "picky"
+
+    def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
+        result = super().step(state, lanes, actions)
+        if (actions["push"] == 0.5).any():
+            raise KeyError("no such push in /home/someone/private/table.py")
+        return result
+
+    def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
+        if (state.pushed[lanes, 0, 0] == 0.25).any():
+            raise ValueError("a push that cannot be observed")
+        return super().observe(state, lanes, name, agent)
+
+    def write_instances(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+        super().write_instances(state, lanes, scene, scene_lanes)
+        wrong = state.pushed[lanes, 0, 0] == 0.125
+        scene.instances.mesh[scene.rows(scene_lanes)[:, 1]] = np.where(wrong, 10_000, -1)  # no such mesh

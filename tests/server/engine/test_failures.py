@@ -26,7 +26,7 @@ IN_PICTURES = (
 
 @pytest.fixture
 def harness(cpu: CPURenderer, fresh_registry: Registry) -> Iterator[EngineHarness]:
-    for name in ("Faulty", "Unborn", "Choosy"):
+    for name in ("Faulty", "Unborn", "Choosy", "Picky"):
         fresh_registry.add(f"tests.support.faulty_families:{name}")
     yield EngineHarness(cpu)
     Faulty.fault = ""
@@ -121,6 +121,46 @@ def test_worlds_of_the_same_family_in_another_pool_go_on(
     assert sound.step_reply().state == RUNNING
     with refused("INTERNAL"):
         broken.step_reply()
+
+
+@pytest.mark.parametrize("push", [0.5, 0.25, 0.125])
+@pytest.mark.parametrize("shm", [False, True])
+def test_one_world_that_fails_costs_other_worlds_of_its_pool_nothing(
+    harness: EngineHarness, push: float, shm: bool
+) -> None:
+    """Three worlds of one pool step in one tick: two are answered as if the third were not there."""
+    settings = {"longest": 1000, "max_steps": 1000}
+    streams = []
+    for seed in range(4):
+        streams.append(harness.stream())
+        streams[-1].join(streams[-1].create("picky", seed=seed, **settings), width=4, height=4, shm=shm)
+    *sound, broken = streams
+    frame = "eye.rgb@shm" if shm else "eye.rgb"
+    seen = ("count", "reward", "step_type", frame)
+    pushes = [0.0, 0.75, -1.0, push]
+    for count in range(4):
+        ring = []
+        for stream, action in zip(streams, pushes, strict=True):
+            stream.post_step(*seen, push=[action if count == 2 else 0.0, 0.0])
+        harness.settle()
+        for stream, action in zip(sound, pushes, strict=False):
+            told = stream.step_reply()
+            assert told.state == RUNNING
+            assert int(told.observations["count"]) == count
+            assert float(told.observations["reward"]) == (action if count == 2 else 0.0)
+            ring.append(told.observations[frame].ravel()[0])
+        assert not shm or ring == [ring[0]] * 3 == [count % 4] * 3
+        if count == 2:
+            with refused("INTERNAL", "picky", "begins a new sequence") as error:
+                broken.step_reply()
+            expected = {0.5: "KeyError: ", 0.25: "ValueError: a push that cannot be observed", 0.125: "ValueError: "}
+            assert expected[push] in error.text
+            assert "/" not in error.text
+            assert "Traceback" not in error.text
+        else:
+            told = broken.step_reply()
+            assert int(told.observations["step_type"]) == (1 if count == 1 else FIRST)
+            assert int(told.observations["count"]) == (0 if count == 3 else count)
 
 
 def test_someone_who_is_cut_by_a_reset_and_cannot_be_shown_it_does_not_hold_the_reset_up(

@@ -14,7 +14,6 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from tests.support.echo_engine import LONG, METHOD, TIMEOUT_S, EchoEngine, echo, serving
 from worldloom.server.config import Limits
-from worldloom.server.transports.grpc_streams import RejectedRequests
 
 EOF = grpc.aio.EOF
 
@@ -97,36 +96,57 @@ def test_a_stream_that_ended_gets_its_answers_still() -> None:
     run(scenario)
 
 
-def test_requests_above_the_limit_are_refused_in_their_place() -> None:
+def test_reading_stops_while_too_many_requests_wait() -> None:
     async def scenario() -> None:
         limits = Limits(max_waiting_requests=3)
         async with serving(limits) as (address, engine, streams), connected(address) as open_stream:
             call = open_stream()
-            for request in (b"hold", *(b"%d" % index for index in range(1, 50))):
+            requests = [b"hold", *(b"%d" % index for index in range(1, 50))]
+            for request in requests:
                 await call.write(request)
             await until(engine, ("s1", b"hold"))
             (stream,) = streams._open
-            while (
-                not (refused := [one for one in stream._queue if isinstance(one, RejectedRequests)])
-                or refused[0].count < 47
-            ):
+            while len(stream._queue) < 2:
                 await asyncio.sleep(0)  # the rest is still being read
+            await asyncio.sleep(0.1)
+            assert len(stream._queue) == 2
             engine.release()
-            assert [await call.read() for _ in range(3)] == [b"hold", b"1", b"2"]
-            errors = {error_of(await call.read()) for _ in range(47)}
-            ((code, text),) = errors
-            assert code == 8
-            assert "3 requests of this stream wait for their answer" in text
-            assert "--max-waiting-requests" in text
+            assert [await call.read() for _ in requests] == requests
             await call.write(b"again")
             assert await call.read() == b"again"
+            assert "rejected" not in {event for _, event in engine.events}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("ends", ["cancel", "drain"])
+def test_a_stream_that_is_not_read_can_end(ends: str) -> None:
+    async def scenario() -> None:
+        limits = Limits(max_waiting_requests=2)
+        async with serving(limits) as (address, engine, streams), connected(address) as open_stream:
+            call = open_stream()
+            for request in (b"hold", b"1", b"2", b"3"):
+                await call.write(request)
+            await until(engine, ("s1", b"hold"))
+            (stream,) = streams._open
+            while not stream._queue:
+                await asyncio.sleep(0)  # the second is still being read
+            if ends == "cancel":
+                call.cancel()
+            else:
+                streams.drain()
+                engine.release()
+                assert [await call.read(), await call.read()] == [b"hold", b"1"]
+                with pytest.raises(grpc.aio.AioRpcError, match="the server is shutting down"):
+                    await call.read()
+            await until(engine, ("s1", "close"))
 
     run(scenario)
 
 
 def test_a_large_request_is_refused_and_the_stream_lives_on() -> None:
     async def scenario() -> None:
-        async with serving(Limits(max_message_bytes=1000)) as (address, _, _), connected(address) as open_stream:
+        async with serving(Limits(max_message_bytes=1000)) as (address, engine, _), connected(address) as open_stream:
             call = open_stream()
             for request in (b"a" * 1000, b"b" * 1001, b"c" * (5 << 20), b"d"):
                 await call.write(request)
@@ -137,6 +157,7 @@ def test_a_large_request_is_refused_and_the_stream_lives_on() -> None:
                 assert f"a request of {size_bytes} bytes: expected at most 1000;" in text
                 assert "--max-message-bytes" in text
             assert await call.read() == b"d"
+            assert engine.events.count(("s1", "rejected")) == 2
 
     run(scenario)
 
@@ -149,6 +170,7 @@ def test_more_streams_than_allowed_are_refused() -> None:
             assert await third.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "--max-streams" in await third.details()
             assert "2 streams" in await third.details()
+            await until(engine, ("", "rejected"))
             first.cancel()
             await until(engine, ("s1", "close"))
             await opened(open_stream)
