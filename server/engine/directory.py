@@ -51,6 +51,7 @@ class WorldDirectory:
         self.scene = Scene(self.assets)
         self.worlds: dict[str, World] = {}
         self.lanes_in_use = 0
+        """Lanes of all worlds, including those in creation."""
         self.worlds_in_creation = 0
         """Worlds that are not in `worlds` yet, because not all their lanes have been added."""
         self.shared_bytes = 0
@@ -62,7 +63,12 @@ class WorldDirectory:
     def create(self, given: Mapping[str, object]) -> World:
         """Create a world with these settings of CreateWorld."""
         creation = self.begin_create(given)
-        creation.addition.add_all()
+        try:
+            creation.addition.add_all()
+        except Exception:
+            creation.addition.abandon()
+            creation.abandon()
+            raise
         return creation.finish()
 
     def begin_create(self, given: Mapping[str, object]) -> WorldCreation:
@@ -163,6 +169,7 @@ class WorldDirectory:
         for agent in world.agents.values():
             self.release_segment(agent)
         self._free_lanes(world.pool, world.lanes)
+        self.lanes_in_use -= len(world.lanes)
         world.when_gone(why)
 
     def settings_after_reset(self, world: World, given: Mapping[str, object]) -> dict[str, object]:
@@ -311,9 +318,8 @@ class WorldDirectory:
         self._lanes_of[self._pools[key]] = 0
 
     def count_lanes(self, pool: Pool, count: int) -> None:
-        """Count lanes of a pool as in use; a negative number counts lanes that are free again."""
+        """Count lanes of a pool as allocated; a negative number counts lanes that are free again."""
         self._lanes_of[pool] = self._lanes_of.get(pool, 0) + count
-        self.lanes_in_use += count
         if not self._lanes_of[pool] and pool not in self._pools.values():
             del self._lanes_of[pool]
 

@@ -22,7 +22,7 @@ from worldloom.server.engine.directory import WAS_DESTROYED, WorldDirectory
 from worldloom.server.engine.loading import Loader, warm_up
 from worldloom.server.engine.observations import ComputeLayout, ReplyLayoutCache
 from worldloom.server.engine.router import ReplyRouter
-from worldloom.server.engine.slices import Additions, LaneAddition, add_lanes
+from worldloom.server.engine.slices import Additions, Done, LaneAddition, WorldCreation, add_lanes
 from worldloom.server.engine.stages import draw, fill_replies, simulate, write_scene
 from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
 from worldloom.server.engine.world import Agent, Boundary, Step, World, WorldReset
@@ -34,6 +34,8 @@ log = Log("engine")
 Call: TypeAlias = Callable[[], None]
 
 _REAP_EVERY_S = 1.0
+_FIRST_LANES_S = 1e-6
+"""Time for lanes in the call that asks for them: enough for a small world, which is then there at once."""
 SHUTTING_DOWN = "the server is shutting down: connect to another, or again later"
 
 
@@ -115,7 +117,14 @@ class Engine:
             except Exception as error:
                 then(_raiser(error))
             else:
-                self._add_lanes(creation.addition, lambda: then(creation.finish))
+                self._add_lanes(creation.addition, partial(finish, creation))
+
+        def finish(creation: WorldCreation, error: Exception | None) -> None:
+            if error is None:
+                then(creation.finish)
+            else:
+                creation.abandon()
+                then(_raiser(error))
 
         self.prepare(given, begin)
 
@@ -131,16 +140,12 @@ class Engine:
         else:
             self._loader.load(preparation, lambda built: then(lambda: self.directory.add_prepared(built())))
 
-    def _add_lanes(self, addition: LaneAddition, then: Call) -> None:
-        """Add lanes, at once if they are few, else over several ticks; then call `then`."""
-        if self.divided_work_s == math.inf:
-            addition.add_all()
-        elif not self._additions:
-            addition.add_some()
-        if addition.is_complete:
-            then()
-        else:
-            self._additions.append((addition, then))
+    def _add_lanes(self, addition: LaneAddition, done: Done) -> None:
+        """Add lanes, at once if they are few, else over several ticks; then call `done`."""
+        self._additions.append((addition, done))
+        if len(self._additions) == 1:
+            is_shared = self.divided_work_s < math.inf
+            add_lanes(self._additions, TickBudget(_FIRST_LANES_S if is_shared else math.inf))
 
     def touch(self, world: World) -> None:
         """Check in this tick whether the world can advance."""
@@ -181,7 +186,11 @@ class Engine:
         else:
             self._add_lanes(reset.addition, partial(self._add_reset, world, reset))
 
-    def _add_reset(self, world: World, reset: WorldReset) -> None:
+    def _add_reset(self, world: World, reset: WorldReset, error: Exception | None = None) -> None:
+        if error is not None:
+            reset.addition = None
+            _fail_reset(reset, error)
+            return
         world.resets.append(reset)
         if world.is_gone:
             _fail_waiting(world, _gone(world))

@@ -4,6 +4,7 @@ Neither is a step, and both can take seconds. Each tick spends a limited time on
 steps of other worlds; the request that caused the work is answered when all of it is done.
 """
 
+import math
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ _ROWS_EACH = 16_384
 
 
 class LaneAddition:
-    """Lanes of a pool that are being added, in parts. They count as in use from the beginning."""
+    """Lanes of a pool that are being added, in parts."""
 
     def __init__(self, directory: "WorldDirectory", pool: Pool, lane_seeds: NDArray[np.uint64]) -> None:
         self.pool = pool
@@ -39,6 +40,9 @@ class LaneAddition:
         self._added = 0
         self._lanes_each = max(1, _ROWS_EACH // max(1, pool.family.rows_per_lane))
         directory.count_lanes(pool, len(lane_seeds))
+
+    def __len__(self) -> int:
+        return len(self._lane_seeds)
 
     @property
     def is_complete(self) -> bool:
@@ -69,7 +73,7 @@ class LaneAddition:
 
 
 class WorldCreation:
-    """A world whose lanes are being added."""
+    """A world whose lanes are being added. They count as in use from the beginning."""
 
     def __init__(
         self, directory: "WorldDirectory", own: Mapping[str, object], seed: int, addition: LaneAddition, is_vector: bool
@@ -80,6 +84,7 @@ class WorldCreation:
         self._seed = seed
         self._is_vector = is_vector
         directory.worlds_in_creation += 1
+        directory.lanes_in_use += len(addition)
 
     def finish(self) -> World:
         """Return the world, which has all its lanes."""
@@ -93,23 +98,31 @@ class WorldCreation:
         return world
 
     def abandon(self) -> None:
-        """Free the lanes of a world that will not be used."""
-        self.addition.abandon()
+        """Count the world no more: its lanes could not be added."""
         self._directory.worlds_in_creation -= 1
+        self._directory.lanes_in_use -= len(self.addition)
 
 
-Additions: TypeAlias = deque[tuple[LaneAddition, Callable[[], None]]]
-"""Lanes that are being added, for the oldest request first, and what to call when all are there."""
+Done: TypeAlias = Callable[[Exception | None], None]
+"""Called when all lanes have been added, or with the error that prevented it; then none of them is left."""
+Additions: TypeAlias = deque[tuple[LaneAddition, Done]]
+"""Lanes that are being added, for the oldest request first."""
 
 
 def add_lanes(additions: Additions, budget: TickBudget) -> None:
     """Add as many lanes as there is time for."""
     while additions and budget.left_s > 0:
-        addition, then = additions[0]
-        budget.spend(addition.add_some)
-        if addition.is_complete:
+        addition, done = additions[0]
+        try:
+            budget.spend(addition.add_all if budget.left_s == math.inf else addition.add_some)
+        except Exception as error:  # there is not enough memory, say
             additions.popleft()
-            then()
+            addition.abandon()
+            done(error)
+        else:
+            if addition.is_complete:
+                additions.popleft()
+                done(None)
 
 
 def _begin_episodes(world: World, budget: TickBudget) -> bool:

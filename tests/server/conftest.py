@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.engine_streams import EngineHarness
+from scripts.support.engine_streams import EngineHarness
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds import registry
 

@@ -11,10 +11,10 @@ from dm_env_rpc.v1 import compliance
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.connection import Connection
 
+from scripts.support.engine_streams import refused
 from scripts.support.messages import packed
 from scripts.support.server_process import serving
 from scripts.support.stream_client import StreamClient
-from tests.support.engine_streams import refused
 from worldloom.worlds.registry import find_family
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from scripts.support.background_client import BackgroundClient
+from scripts.support.engine_streams import refused
 from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import ServerProcess, serving
 from scripts.support.shared_memory import MappedSegment, segment_files, segment_mappings
 from scripts.support.stream_client import TIMEOUT_S, StreamClient
-from tests.support.engine_streams import refused
 from worldloom.render.cpu import CPURenderer
 
 AT_ONCE_S = 5.0

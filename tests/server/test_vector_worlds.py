@@ -12,10 +12,10 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.error import DmEnvRpcError
 
 from scripts.support.catch_model import CatchModel
+from scripts.support.engine_streams import FIRST, LAST, MID, refused
 from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import ServerProcess, serving
 from scripts.support.stream_client import StreamClient
-from tests.support.engine_streams import FIRST, LAST, MID, refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.random import lane_seeds
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.engine_streams import RUNNING, EngineHarness, Stream, refused
+from scripts.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
-from scripts.support.reference_world import ReferenceWorld
-from tests.support.engine_streams import (
+from scripts.support.engine_streams import (
     FIRST,
     INTERRUPTED,
     LAST,
@@ -18,6 +17,7 @@ from tests.support.engine_streams import (
     Stream,
     refused,
 )
+from scripts.support.reference_world import ReferenceWorld
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
 

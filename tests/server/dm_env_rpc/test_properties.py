@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scripts.support.engine_streams import EngineHarness, Stream, refused
 from scripts.support.reference_world import ReferenceWorld
-from tests.support.engine_streams import EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.dm_env_rpc import properties
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scripts.support.engine_streams import FIRST, INTERRUPTED, LAST, RUNNING, EngineHarness, Stream, refused
 from scripts.support.reference_world import ReferenceWorld
-from tests.support.engine_streams import FIRST, INTERRUPTED, LAST, RUNNING, EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 
 MAZE = {"size": 5, "agents": 2, "goals": 1}

@@ -9,8 +9,8 @@ import itertools
 import numpy as np
 import pytest
 
+from scripts.support.engine_streams import FIRST, INTERRUPTED, LAST, RUNNING, TERMINATED, EngineHarness, Stream, refused
 from scripts.support.messages import RequestFailed
-from tests.support.engine_streams import FIRST, INTERRUPTED, LAST, RUNNING, TERMINATED, EngineHarness, Stream, refused
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
 

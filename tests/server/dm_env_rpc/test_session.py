@@ -11,8 +11,7 @@ from google.protobuf import struct_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.support.reference_world import ReferenceWorld
-from tests.support.engine_streams import (
+from scripts.support.engine_streams import (
     FIRST,
     INTERRUPTED,
     LAST,
@@ -23,6 +22,7 @@ from tests.support.engine_streams import (
     Stream,
     refused,
 )
+from scripts.support.reference_world import ReferenceWorld
 from worldloom.render.cpu import CPURenderer
 
 COUNTS = ("world.episode", "world.steps")

@@ -11,9 +11,9 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scripts.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from scripts.support.reference_world import ReferenceWorld
 from scripts.support.shared_memory import MappedSegment, segment_files
-from tests.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.render.cpu import CPURenderer
 

@@ -8,8 +8,8 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import tensor_utils
 
+from scripts.support.engine_streams import FIRST, LAST, MID, RUNNING, EngineHarness, Stream, refused
 from scripts.support.reference_world import ReferenceWorld
-from tests.support.engine_streams import FIRST, LAST, MID, RUNNING, EngineHarness, Stream, refused
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.engine_streams import FIRST, RUNNING, TERMINATED, EngineHarness, Stream, refused
+from scripts.support.engine_streams import FIRST, RUNNING, TERMINATED, EngineHarness, Stream, refused
 from tests.support.faulty_families import Faulty
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.engine_streams import RUNNING, EngineHarness, refused
+from scripts.support.engine_streams import RUNNING, EngineHarness, refused
 from worldloom.render.choose import make_renderer
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer

@@ -9,8 +9,8 @@ import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from numpy.typing import NDArray
 
+from scripts.support.engine_streams import INTERRUPTED, RUNNING, EngineHarness, Stream, refused
 from scripts.support.messages import packed
-from tests.support.engine_streams import INTERRUPTED, RUNNING, EngineHarness, Stream, refused
 from tests.support.toy import Toy
 from worldloom.kernels.tables import I64
 from worldloom.render.assets import AssetLibrary
@@ -215,8 +215,8 @@ def test_a_world_that_moves_to_another_pool_gets_its_lanes_over_several_ticks(ha
     caller = harness.stream()
     caller.post_reset_world(stream.world, max_steps=7)
     harness.tick()
-    lanes = harness.engine.directory.lanes_in_use
-    assert lanes == 2 * LANES + 1
+    directory = harness.engine.directory
+    assert (directory.lanes_in_use, sum(directory._lanes_of.values())) == (LANES + 1, 2 * LANES + 1)
     for _ in range(100):
         harness.tick()
     assert not caller.replies, "it waits for the agent's step"
@@ -224,7 +224,7 @@ def test_a_world_that_moves_to_another_pool_gets_its_lanes_over_several_ticks(ha
     harness.settle()
     assert stream.step_reply().state == INTERRUPTED
     caller.take("reset_world")
-    assert harness.engine.directory.lanes_in_use == LANES + 1
+    assert (directory.lanes_in_use, sum(directory._lanes_of.values())) == (LANES + 1, LANES + 1)
 
 
 def test_a_reset_that_is_overtaken_by_the_end_of_its_world_frees_its_lanes(harness: EngineHarness) -> None:
@@ -239,4 +239,5 @@ def test_a_reset_that_is_overtaken_by_the_end_of_its_world_frees_its_lanes(harne
         harness.tick()
     with refused("NOT_FOUND", "is gone"):
         caller.take("reset_world")
-    assert harness.engine.directory.lanes_in_use == 1
+    directory = harness.engine.directory
+    assert (directory.lanes_in_use, sum(directory._lanes_of.values())) == (1, 1)

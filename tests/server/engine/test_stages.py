@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.engine_streams import RUNNING, EngineHarness, Stream, refused
+from scripts.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from worldloom.kernels.tables import I64
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.family import State, StepResult

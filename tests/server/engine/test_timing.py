@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.engine_streams import EngineHarness, Stream
+from scripts.support.engine_streams import EngineHarness, Stream
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.engine import timing as stopwatch
 from worldloom.server.engine.timing import MIN_KEPT_SPANS, STAGES, Counters, StageTimer
