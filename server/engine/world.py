@@ -22,7 +22,7 @@ from worldloom.worlds.family import Spec
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 
 if TYPE_CHECKING:
-    from worldloom.server.engine.directory import LaneAddition
+    from worldloom.server.engine.slices import LaneAddition
     from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
     from worldloom.server.engine.shared_memory import Segment
 

@@ -180,8 +180,12 @@ def test_observations_and_actions_by_the_million(hostile: StreamClient) -> None:
     hostile.step()
     hostile.send(step=rpc.StepRequest(requested_observations=range(1_000_000)))
     assert code_of(hostile.read()) == "INVALID_ARGUMENT"
-    hostile.send(step=rpc.StepRequest(requested_observations=[1] * 1_000_000))
+    hostile.send(step=rpc.StepRequest(requested_observations=[1] * 4000))
     assert len(hostile.take("step").step.observations) == 1
+    hostile.send(step=rpc.StepRequest(requested_observations=[1] * 1_000_000))
+    refusal = hostile.read()
+    assert code_of(refusal) == "INVALID_ARGUMENT"
+    assert "1000000 requested observations: expected 4096 at most" in refusal.error.message
     actions = {number: tensor([], **floats(0.0)) for number in range(100_000)}
     hostile.send(step=rpc.StepRequest(actions=actions))
     assert code_of(hostile.read()) == "INVALID_ARGUMENT"
@@ -189,23 +193,23 @@ def test_observations_and_actions_by_the_million(hostile: StreamClient) -> None:
 
 
 def test_pictures_larger_than_a_message(hostile: StreamClient) -> None:
-    hostile.send(reset=rpc.ResetRequest(settings=packed({"width": 16_384, "height": 16_384})))
+    hostile.send(reset=rpc.ResetRequest(settings=packed({"width": 8192, "height": 8192})))
     assert code_of(hostile.read()) == "RESOURCE_EXHAUSTED"
     check_alive(hostile)
 
 
 def test_ever_other_wishes_take_no_memory(server: ServerProcess) -> None:
-    """Replies of 3 MiB in sixty forms, and requests for one observation a million times over, never twice the same."""
+    """Replies of 3 MiB in sixty forms, and requests for one observation thousands of times, never twice the same."""
     with StreamClient(server.address) as wire:
         wire.join(wire.create("catch"), width=1024, height=1000)
         wire.step("eye.rgb")
         before = server.resident_bytes
         for names in islice(permutations(["eye.rgb", "reward", "discount", "step_type", "ball"], 4), 60):
             assert wire.step(*names).observations.keys() == set(names)
-        for number in range(10):
-            wire.send(step=rpc.StepRequest(requested_observations=[1] * (1_000_000 + number)))
+        for number in range(2000):
+            wire.send(step=rpc.StepRequest(requested_observations=[1] * (2000 + number)))
             assert len(wire.take("step").step.observations) == 1
-        assert server.resident_bytes - before < 64 * MIB, "all of them together are 180 MiB, and the requests 80"
+        assert server.resident_bytes - before < 64 * MIB, "all of them together are 180 MiB, and the requests 48"
 
 
 def test_five_mebibytes_are_refused_in_their_place(server: ServerProcess) -> None:

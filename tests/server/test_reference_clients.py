@@ -204,7 +204,7 @@ def test_errors_are_the_clients_own(family: str, connection: reference.Connectio
     assert refused.value.code == code_pb2.INVALID_ARGUMENT
     assert "did you mean 'lanes'?" in repr(refused.value)
     with pytest.raises(error.DmEnvRpcError) as refused:
-        create_and_join_world(connection, {"family": family}, {"width": 1 << 14, "height": 1 << 14})
+        create_and_join_world(connection, {"family": family}, {"width": 1 << 13, "height": 1 << 13})
     assert refused.value.code == code_pb2.RESOURCE_EXHAUSTED
     assert "--max-view-pixels" in repr(refused.value)
     assert PropertiesExtension(connection)["counters.streams"] >= 1, "the stream lives on"

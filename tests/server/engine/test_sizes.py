@@ -1,5 +1,7 @@
 """Sizes of frames: what JoinWorld accepts, the renderer draws."""
 
+from typing import Any
+
 import pytest
 
 from scripts.support.engine_streams import RUNNING, EngineHarness, refused
@@ -7,8 +9,8 @@ from worldloom.render.choose import make_renderer
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
 
-LONG = {"max_view_pixels": 2**31 - 1, "max_reply_bytes": 2**31 - 1}
-JOIN = {"max_reply_bytes": 2**31 - 1, "observations": ["eye.rgb", "eye.depth"]}
+LONG: dict[str, Any] = {"max_view_pixels": 2**31 - 1, "max_reply_bytes": 2**31 - 1}
+JOIN: dict[str, Any] = {"max_reply_bytes": 2**31 - 1, "observations": ["eye.rgb", "eye.depth"]}
 
 
 @pytest.mark.parametrize("name", ["cpu", "gl"])
