@@ -69,9 +69,9 @@ _LARGE_ROWS = 1 << 20
 _LARGE_RATIO = 16
 """Free rows for each row in use at which a large table is packed."""
 _LARGE_BYTES = 64 << 20
-"""Size of a column above which it is reserved in advance."""
-_RESERVED_BYTES = 4 << 30
-"""Address space of such a column."""
+"""Size of a table above which its memory is reserved in advance."""
+_RESERVED_BYTES = 8 << 30
+"""Address space of such a table."""
 _RELEASED_BYTES = 1 << 20
 """Size of a freed part of a column above which its memory is given back."""
 
@@ -223,25 +223,26 @@ def _reset(table: Table, defaults: Table, rows: "I64 | slice") -> None:
 
 def _grown(table: Table, used: int, wanted: int) -> Table:
     """Return the table with a capacity of `wanted` rows: at least twice as large if it has to be copied."""
-    capacity = min(len(column) for column in _columns(table))
+    capacity = len(table[0])
     if wanted <= capacity:
         return table
-    larger = map_columns(table, lambda column: _allocated(column, max(wanted, 2 * capacity)))
+    larger = _allocated(table, max(wanted, 2 * capacity))
     columns: Iterator[tuple[Any, Any]] = zip(larger, table, strict=True)
     for new, old in columns:
         new[:used] = old[:used]
     return larger
 
 
-def _allocated(column: np.ndarray, rows: int) -> np.ndarray:
-    """Return a column of that many rows; of more, whose memory is not used yet, if it is large."""
-    row_bytes = column.itemsize * math.prod(column.shape[1:])
+def _allocated(table: Table, rows: int) -> Table:
+    """Return a table of the same kind with that many rows; with more, whose memory is not used yet, if it is large."""
+    row_bytes = sum(column.itemsize * math.prod(column.shape[1:]) for column in _columns(table))
     if rows * row_bytes > _LARGE_BYTES:
+        reserved = max(rows, _RESERVED_BYTES // row_bytes)
         try:
-            return np.zeros((max(rows, _RESERVED_BYTES // row_bytes), *column.shape[1:]), column.dtype)
+            return map_columns(table, lambda column: np.zeros((reserved, *column.shape[1:]), column.dtype))
         except MemoryError:
             pass  # address space is limited here
-    return np.empty((rows, *column.shape[1:]), column.dtype)
+    return map_columns(table, lambda column: np.empty((rows, *column.shape[1:]), column.dtype))
 
 
 def _release(table: Table, first: int, length: int) -> None:

@@ -32,7 +32,7 @@ class Limits:
     max_shared_bytes: int = 4 << 30
     """Bytes of all shared memory at a time. Memory is committed when it is first drawn to."""
     max_waiting_requests: int = 1024
-    """Unanswered requests of one stream."""
+    """Unanswered requests of one stream at which the server stops reading it, until some have been answered."""
     idle_world_s: float = 600.0
     """Seconds after which an unused world is destroyed: without agents, or, if it is a trial's, without calls."""
 

@@ -22,9 +22,9 @@ from worldloom.worlds.family import Spec
 from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
 
 if TYPE_CHECKING:
-    from worldloom.server.engine.slices import LaneAddition
     from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
     from worldloom.server.engine.shared_memory import Segment
+    from worldloom.server.engine.slices import LaneAddition
 
 
 class Boundary(Enum):

@@ -1,5 +1,6 @@
 """Adding and freeing lanes leaves other lanes unchanged, compared with a dictionary as the model."""
 
+import mmap
 import time
 
 import numpy as np
@@ -231,3 +232,50 @@ def test_what_cannot_be_is_said_clearly() -> None:
     assert scene.lanes.row_count[lanes[0]] == 1, "a refused free must change nothing"
     with pytest.raises(ValueError, match="equally many"):
         scene.rows([*lanes[:1], *scene.add(1, 5)])
+
+
+class LargeTables(LanesComeAndGo):
+    """The same where tables count as large soon: memory is reserved in advance and released, and seldom packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patch = pytest.MonkeyPatch()
+        for name, value in (("LARGE_ROWS", 8), ("LARGE_BYTES", 64), ("RESERVED_BYTES", 1 << 16), ("RELEASED_BYTES", 1)):
+            self._patch.setattr(f"worldloom.render.scene._{name}", value)
+
+    def teardown(self) -> None:
+        self._patch.undo()
+
+    @invariant()
+    def tables_are_no_larger_than_they_may_be(self) -> None:
+        in_use = sum(len(kept["mesh"]) for kept in self.rows.values())
+        rows, lanes = len(self.scene.instances.mesh), len(self.scene.lanes.first_row)
+        assert rows <= max(17 * in_use, in_use + max(self.spare_rows, lanes))
+
+
+TestLargeTables = LargeTables.TestCase
+TestLargeTables.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
+
+
+def test_a_large_table_grows_in_place_and_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worldloom.render.scene._LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr("worldloom.render.scene._LARGE_ROWS", 1000)
+    scene = Scene(ASSETS)
+    lanes = scene.add(400, 100)  # 40,000 poses of 48 bytes: more than a mebibyte
+    pose = scene.instances.pose
+    pose[:] = 3.0
+    more = scene.add(4000, 100)
+    assert scene.instances.pose.ctypes.data == pose.ctypes.data
+    assert (scene.instances.pose[:40_000] == 3.0).all()
+    scene.instances.pose[40_000:] = 7.0
+    before = resident_bytes()
+    scene.free(more)
+    assert before - resident_bytes() > 10 << 20, "400,000 rows of 76 bytes were 30 MB"
+    assert (scene.instances.pose[scene.rows(lanes)] == 3.0).all()
+    again = scene.add(4000, 100)
+    assert (scene.instances.pose[scene.rows(again)] == np.eye(3, 4)).all()
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE

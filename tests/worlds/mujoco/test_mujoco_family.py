@@ -15,6 +15,7 @@ from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
+from worldloom.worlds.family import LaneErrors
 from worldloom.worlds.mujoco import family as mujoco_family
 from worldloom.worlds.mujoco.family import Mujoco, register_reward
 from worldloom.worlds.mujoco.models import files as models
@@ -235,3 +236,36 @@ def test_every_camera_draws_also_before_the_first_episode(renderer: CPURenderer)
     side = pool.views(lanes, "side", width=32, height=32, outputs=output_bits(OUTPUT_NAMES))
     first, second, _ = (one["rgb"] for one in draw(pool, side, renderer))
     assert not np.array_equal(first, second), "lanes in different states look different"
+
+
+def test_a_reward_that_fails_for_one_lane_costs_that_lane_only() -> None:
+    """The physics has run by then: nobody is stepped twice."""
+    calls = []
+
+    def reward(lanes: LaneArrays) -> np.ndarray:
+        calls.append(len(lanes.qpos))
+        if (lanes.ctrl[:, 0] == 0.25).any():
+            raise KeyError("no such reward")
+        return np.asarray(lanes.qpos[:, 0])
+
+    mujoco_family.register_reward("arm.xml", reward)
+    pool, alone = make_pool(), make_pool()
+    lanes, reference = pool.add(np.arange(3, dtype=np.uint64)), alone.add(np.arange(3, dtype=np.uint64))
+    for step in range(4):
+        control = np.zeros((3, 1, 2))
+        control[:, 0, 0] = 0.5 * step
+        alone.step(reference, {"control": control})
+        if step == 2:
+            control[1, 0, 0] = 0.25
+            with pytest.raises(LaneErrors) as failed:
+                pool.step(lanes, {"control": control})
+            assert list(failed.value.errors) == [int(lanes[1])]
+            assert isinstance(failed.value.errors[int(lanes[1])], KeyError)
+            assert calls[-4:] == [3, 1, 1, 1]
+        else:
+            pool.step(lanes, {"control": control})
+        for name in ("qpos", "qvel"):
+            ours, expected = pool.observe(lanes, name), alone.observe(reference, name)
+            np.testing.assert_array_equal(ours[[0, 2]], expected[[0, 2]])
+        np.testing.assert_array_equal(pool.reward[lanes[[0, 2]]], alone.reward[reference[[0, 2]]])
+        np.testing.assert_array_equal(pool.steps[lanes], alone.steps[reference])
