@@ -106,9 +106,9 @@ class Scene:
             raise ValueError(f"cannot add {count} lanes of {rows_per_lane} rows: expected both to be 0 or more")
         if not 0 <= static_rows <= rows_per_lane:
             raise ValueError(f"static_rows is {static_rows}: expected 0 to {rows_per_lane}, the rows of a lane")
+        self.reserve(count, rows_per_lane)
         runs = self._free_runs.get(rows_per_lane, [])
         fresh_lanes, fresh_runs = max(0, count - len(self._free_lanes)), max(0, count - len(runs))
-        self._reserve(fresh_lanes, fresh_runs * rows_per_lane)
         lanes = np.concatenate([_pop_last(self._free_lanes, count), self._lane_count + np.arange(fresh_lanes)])
         first_rows = np.concatenate([_pop_last(runs, count), self._row_count + rows_per_lane * np.arange(fresh_runs)])
         _reset(self._lanes, _LANE_DEFAULTS, slice(self._lane_count, self._lane_count + fresh_lanes))
@@ -123,6 +123,17 @@ class Scene:
         self._in_use[lanes] = True
         self._slice_tables()
         return lanes.astype(np.int32)
+
+    def reserve(self, count: int, rows_per_lane: int) -> None:
+        """Make room for so many lanes more, with so many rows each."""
+        lanes = self._lane_count + max(0, count - len(self._free_lanes))
+        runs = max(0, count - len(self._free_runs.get(rows_per_lane, [])))
+        self._lanes = _grown(self._lanes, self._lane_count, lanes)
+        self._instances = _grown(self._instances, self._row_count, self._row_count + runs * rows_per_lane)
+        missing = lanes - len(self._in_use)
+        if missing > 0:
+            self._in_use = np.pad(self._in_use, (0, max(missing, len(self._in_use))))
+        self._slice_tables()
 
     def free(self, lanes: ArrayLike) -> None:
         """Free lanes. The rows of other lanes may move."""
@@ -164,14 +175,6 @@ class Scene:
         """The instance table, rows in use and free; write into its arrays in place."""
         self.lanes: LaneTable = map_columns(self._lanes, lambda column: column[: self._lane_count])
         """The lane table, lanes in use and free; write into its arrays in place."""
-
-    def _reserve(self, lanes: int, rows: int) -> None:
-        """Grow the tables by so many lanes and rows."""
-        self._lanes = _grown(self._lanes, self._lane_count, self._lane_count + lanes)
-        self._instances = _grown(self._instances, self._row_count, self._row_count + rows)
-        missing = self._lane_count + lanes - len(self._in_use)
-        if missing > 0:
-            self._in_use = np.pad(self._in_use, (0, max(missing, len(self._in_use))))
 
     def _pack(self) -> None:
         """Move the rows in use together, in the order of their lanes, into a table of that size."""

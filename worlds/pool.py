@@ -71,13 +71,19 @@ class Pool:
         """Number of lanes that the arrays have rows for."""
         return len(self.status)
 
+    def reserve(self, count: int) -> None:
+        """Make room for so many lanes more, so that adding them in parts moves those in use once at most."""
+        fresh = max(0, count - self._free_count)
+        if self._used + fresh > self.capacity:
+            self._grow(max(self._used + fresh, 2 * self.capacity))
+        self.scene.reserve(count, self.family.rows_per_lane)
+
     def add(self, seeds: NDArray[np.uint64]) -> I64:
         """Add a lane for each seed and return their numbers. The first step of a lane begins its first episode."""
         count = len(seeds)
         reused = min(count, self._free_count)
         fresh = count - reused
-        if self._used + fresh > self.capacity:
-            self._grow(max(self._used + fresh, 2 * self.capacity))
+        self.reserve(count)
         lanes = np.empty(count, np.int64)
         lanes[:reused] = self._free[self._free_count - reused : self._free_count]
         lanes[reused:] = np.arange(self._used, self._used + fresh)

@@ -221,12 +221,11 @@ class Engine:
         timer.begin()
         for call in calls:
             _run_call(call)
-        budget = TickBudget(self.divided_work_s)
         if self._additions:
-            add_lanes(self._additions, budget)
+            add_lanes(self._additions, TickBudget(self.divided_work_s))
         timer.mark("decode")
         ready, resetting, steps = self._ready_worlds()
-        advanced, postponed = simulate(ready, budget)
+        advanced, postponed = simulate(ready, TickBudget(self.divided_work_s))
         steps += advanced
         for world in postponed:
             self.touch(world)

@@ -39,6 +39,7 @@ class LaneAddition:
         self._parts: list[I64] = []
         self._added = 0
         self._lanes_each = max(1, _ROWS_EACH // max(1, pool.family.rows_per_lane))
+        pool.reserve(len(lane_seeds))
         directory.count_lanes(pool, len(lane_seeds))
 
     def __len__(self) -> int:
@@ -125,10 +126,52 @@ def add_lanes(additions: Additions, budget: TickBudget) -> None:
                 done(None)
 
 
-def _begin_episodes(world: World, budget: TickBudget) -> bool:
-    """Begin the episodes that the waiting steps of a world begin, as many as there is time for.
+def separate(pool: Pool, worlds: list[World], budget: TickBudget) -> tuple[list[World], list[World]]:
+    """Return the worlds of a pool that can be stepped in this tick, and those that have too many episodes to begin."""
+    few: list[World] = []
+    many: list[World] = []
+    for count, world in sorted(((_count_to_begin(world), world) for world in worlds), key=lambda pair: pair[0]):
+        if world.begun is None and (count == 0 or count * pool.begin_s <= budget.left_s):
+            budget.left_s -= count * pool.begin_s
+            few.append(world)
+        else:
+            many.append(world)
+    return few, many
 
-    Return whether all have begun. `world.begun` tells which.
+
+def begin_in_slices(
+    worlds: list[World], budget: TickBudget, fail: Callable[[World, Exception], None]
+) -> tuple[list[World], list[World]]:
+    """Begin episodes in worlds that have many to begin, as many as there is time for, and some in any case.
+
+    Return the worlds where all have begun, and those that have to go on in the next tick, in the order in which they
+    should. `fail` is called for worlds whose family raises an error, which are in neither list.
+    """
+    begun: list[World] = []
+    waiting: list[World] = []
+    for number, world in enumerate(worlds):
+        try:
+            if number and budget.left_s <= 0:
+                waiting.insert(number - 1, world)  # before those that had their turn
+            elif _begin_episodes(world, budget):
+                begun.append(world)
+            else:
+                waiting.append(world)
+        except Exception as error:
+            fail(world, error)
+    return begun, waiting
+
+
+def _count_to_begin(world: World) -> int:
+    if world.begins_episode:
+        return len(world.lanes)
+    return int(np.count_nonzero(world.pool.status[world.lanes] != RUNNING))
+
+
+def _begin_episodes(world: World, budget: TickBudget) -> bool:
+    """Begin episodes of a world in a few lanes, and in more while there is time; return whether all have begun.
+
+    `world.begun` tells which.
     """
     pool, lanes = world.pool, world.lanes
     if world.begun is None:
@@ -138,7 +181,7 @@ def _begin_episodes(world: World, budget: TickBudget) -> bool:
     is_drawn = any(agent.step is not None and agent.step.request.cameras for agent in world.agents.values())
     todo = np.flatnonzero(pool.status[lanes] != RUNNING)
     first = 0
-    while first < len(todo) and budget.left_s > 0:
+    while first < len(todo) and (first == 0 or budget.left_s > 0):
         chunk = todo[first : first + max(1, int(_CHUNK_S / max(pool.begin_s, 1e-9)))]
 
         def begin(chunk: np.ndarray = chunk) -> None:
@@ -150,29 +193,3 @@ def _begin_episodes(world: World, budget: TickBudget) -> bool:
         world.begun[chunk] = True
         first += len(chunk)
     return first >= len(todo)
-
-
-def divide(
-    pool: Pool, worlds: list[World], budget: TickBudget, fail: Callable[[World, Exception], None]
-) -> tuple[list[World], list[World], list[World]]:
-    """Begin episodes in worlds that may have more to begin than there is time for in this tick.
-
-    Return the worlds of a pool in three lists: those that have few episodes to begin, or none, and can be stepped
-    together; those whose episodes have all been begun in slices; and those that have to wait for the next tick. `fail`
-    is called for worlds whose family raises an error, which are in none of them.
-    """
-    together: list[World] = []
-    alone: list[World] = []
-    later: list[World] = []
-    for world in worlds:
-        lanes = world.lanes
-        count = len(lanes) if world.begins_episode else int(np.count_nonzero(pool.status[lanes] != RUNNING))
-        if world.begun is None and (count == 0 or count * pool.begin_s <= budget.left_s):
-            budget.left_s -= count * pool.begin_s
-            together.append(world)
-        else:
-            try:
-                (alone if _begin_episodes(world, budget) else later).append(world)
-            except Exception as error:
-                fail(world, error)
-    return together, alone, later

@@ -20,7 +20,7 @@ from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.observations import ObservationField, ObservationRequest, ObservationSpec
 from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
-from worldloom.server.engine.slices import divide
+from worldloom.server.engine.slices import begin_in_slices, separate
 from worldloom.server.engine.timing import Counters, TickBudget
 from worldloom.server.engine.world import Agent, Boundary, Step, World
 from worldloom.server.logs import Log
@@ -39,19 +39,21 @@ def simulate(worlds: Sequence[World], budget: TickBudget) -> tuple[list[Step], l
     for world in worlds:
         by_pool.setdefault(world.pool, []).append(world)
     done: list[Step] = []
-    postponed: list[World] = []
+    large: list[World] = []
     for pool, its_worlds in by_pool.items():
-        together = its_worlds
         if sum(len(world.lanes) for world in its_worlds) * pool.begin_s > budget.left_s:
-            together, alone, later = divide(pool, its_worlds, budget, _fail_world)
-            for world in alone:
-                done += _try_to_advance(pool, world, _advance_begun)
-            postponed += later
-        if len(together) == 1:
-            done += _try_to_advance(pool, together[0], _advance_one)
-        elif together:
-            done += _advance_together(pool, together)
-    return done, postponed
+            its_worlds, some = separate(pool, its_worlds, budget)
+            large += some
+        if len(its_worlds) == 1:
+            done += _try_to_advance(pool, its_worlds[0], _advance_one)
+        elif its_worlds:
+            done += _advance_together(pool, its_worlds)
+    if not large:
+        return done, large
+    begun, waiting = begin_in_slices(large, budget, _fail_world)
+    for world in begun:
+        done += _try_to_advance(world.pool, world, _advance_begun)
+    return done, waiting
 
 
 def _advance_together(pool: Pool, worlds: list[World]) -> list[Step]:

@@ -62,8 +62,8 @@ class Counters:
         return self.steps / self.ticks if self.ticks else 0.0
 
 
-TICK_S = 0.02
-"""Time that one tick spends on such work."""
+TICK_S = 0.01
+"""Time that one tick spends on adding lanes, and on beginning episodes, where there are many."""
 
 
 class TickBudget:

@@ -246,6 +246,10 @@ class LargeTables(LanesComeAndGo):
     def teardown(self) -> None:
         self._patch.undo()
 
+    @rule(count=st.integers(0, 9), rows_per_lane=st.integers(0, 12))
+    def reserve(self, count: int, rows_per_lane: int) -> None:
+        self.scene.reserve(count, rows_per_lane)
+
     @invariant()
     def tables_are_no_larger_than_they_may_be(self) -> None:
         in_use = sum(len(kept["mesh"]) for kept in self.rows.values())
