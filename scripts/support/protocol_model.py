@@ -93,6 +93,8 @@ class Model:
         self.worlds: list[World] = []
         self.created: list[tuple[Client, World]] = []
         """Worlds whose names are not known yet."""
+        self._first: World | None = None
+        """The world that goes on before all others."""
 
     @property
     def is_crossed(self) -> bool:
@@ -165,6 +167,11 @@ class Model:
         else:
             world.has_other_specs |= changes_specs
             client.is_busy = client.resets = True
+            if client.world not in (None, world):
+                # From now on its own world need not wait for it: a reset that does is done before this one.
+                assert client.world is not None
+                self._finish_resets(client.world)
+                self._first = client.world
             world.resets.append((client, max_steps))
             self._finish_resets(world)
 
@@ -203,6 +210,10 @@ class Model:
 
     def go_on(self) -> None:
         """Every world goes as far as it can without another request."""
+        first, self._first = self._first, None
+        if first in self.worlds:
+            assert first is not None
+            self._go_on(first)
         while sum(self._go_on(world) for world in self.worlds):
             pass
 
@@ -243,11 +254,11 @@ class Model:
 
     def _finish_resets(self, world: World) -> bool:
         agents = list(world.agents.values())
-        if any(agent.state == RUNNING and not client.resets for client, agent in agents):
+        if not world.resets or any(agent.state == RUNNING and not client.resets for client, agent in agents):
             return False
         resets, world.resets = world.resets, []
         callers = [client for client, _ in resets]
-        for client, agent in agents if resets else []:
+        for client, agent in agents:
             if client in callers:
                 agent.end()
             elif agent.state == RUNNING:
@@ -256,7 +267,7 @@ class Model:
             world.max_steps = world.max_steps if max_steps is None else max_steps
             client.told("reset_world")
         world.steps = None
-        return bool(resets)
+        return True
 
     def _tell(self, client: Client, agent: Agent, state: int, step_type: int, discount: float) -> None:
         agent.state, agent.has_stepped = state, False

@@ -167,9 +167,6 @@ class Engine:
         What the settings need is prepared first, while the world goes on.
         """
         settings = self.directory.settings_after_reset(world, reset.given)
-        if reset.caller is not None:
-            reset.caller.is_resetting = True
-            self.touch(reset.caller.world)  # other agents may wait for the caller there
         self.prepare(settings, partial(self._begin_reset, world, reset))
 
     def _begin_reset(self, world: World, reset: WorldReset, check_prepared: Call) -> None:
@@ -181,6 +178,11 @@ class Engine:
         except Exception as error:
             _fail_reset(reset, error)
             return
+        if reset.caller is not None:
+            reset.caller.is_resetting = True
+            if reset.caller.world is not world:
+                self._finish_resets(reset.caller.world)  # from now on the caller is not waited for there
+            self.touch(reset.caller.world)
         if reset.addition is None:
             self._add_reset(world, reset)
         else:

@@ -175,9 +175,9 @@ def _begin_episodes(world: World, budget: TickBudget) -> bool:
     """
     pool, lanes = world.pool, world.lanes
     if world.begun is None:
-        if world.begins_episode:
-            pool.interrupt(lanes)
         world.begun = np.zeros(len(lanes), np.bool_)
+    if world.begins_episode:  # now, if not before: agents may have left since
+        pool.interrupt(lanes[~world.begun])
     is_drawn = any(agent.step is not None and agent.step.request.cameras for agent in world.agents.values())
     todo = np.flatnonzero(pool.status[lanes] != RUNNING)
     first = 0

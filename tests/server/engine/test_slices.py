@@ -241,3 +241,26 @@ def test_a_reset_that_is_overtaken_by_the_end_of_its_world_frees_its_lanes(harne
         caller.take("reset_world")
     directory = harness.engine.directory
     assert (directory.lanes_in_use, sum(directory._lanes_of.values())) == (1, 1)
+
+
+def test_an_agent_that_comes_when_another_left_in_between_begins_all_lanes(harness: EngineHarness) -> None:
+    """Some lanes were in the middle of an episode, others were beginning theirs."""
+    other = quick(harness)
+    stream = create_slowly(harness, other, longest=2, max_steps=100)
+    for _ in range(2):
+        stream.post_step(*SEEN)
+        ticks_until_reply(harness, stream, other)
+        ended = stream.step_reply().observations["step_type"] == 2
+    assert 0 < ended.sum() < LANES
+    stream.post_step(*SEEN)
+    harness.tick()
+    assert not stream.replies
+    harness.post(stream.session.close)
+    harness.settle()
+    later = harness.stream()
+    later.join(stream.world, **JOIN)
+    later.post_step(*SEEN)
+    ticks_until_reply(harness, later, other)
+    told = later.step_reply().observations
+    assert not told["step_type"].any()
+    assert not told["count"].any()
