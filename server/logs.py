@@ -21,6 +21,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 _ROOT = "worldloom"
+_MAX_LENGTH = 2000
+"""Maximum length of a value in a line; clients choose some of them."""
 _PLAIN = re.compile(r"[\w.,:;/@+*<>()\[\]-]+", re.ASCII)
 """Values that need no quotes to be one word of a line."""
 
@@ -89,7 +91,8 @@ class _Json(logging.Formatter):
         message = record.msg if isinstance(record.msg, Event) else Event(*_of_others(record))
         head = {"time": _time(record), "level": record.levelname, "event": message.name}
         tail = {"traceback": self.formatException(record.exc_info)} if record.exc_info else {}
-        return json.dumps({**head, **message.fields, **head, **tail}, default=str)
+        fields = {name: _shorten(value) if isinstance(value, str) else value for name, value in message.fields.items()}
+        return json.dumps({**head, **fields, **head, **tail}, default=str)
 
 
 def _of_others(record: logging.LogRecord) -> tuple[str, dict[str, object]]:
@@ -102,5 +105,9 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _one_word(value: object) -> str:
-    text = str(value)
+    text = _shorten(str(value))
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}… ({len(text)} characters)"

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import metadata
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -44,7 +44,6 @@ _MAX_UNANSWERED = 64
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
-Act: TypeAlias = Callable[[api.TrialActionRequest], Awaitable[api.TrialActionReply]]
 
 
 def add_services(server: grpc.aio.Server, engine: Engine, settings: TrialSettings) -> Trials:
@@ -91,11 +90,7 @@ class TrialService(TrialServicer):
 
     async def ActionStream(self, requests: AsyncIterator[api.TrialActionRequest], context: Any) -> None:
         """Take a stream of actions; reply to each in the order in which they came."""
-
-        async def act(request: api.TrialActionRequest) -> api.TrialActionReply:
-            return await self._call(request, self._trials.action)
-
-        await ActionStream(act, context).serve(requests)
+        await ActionStream(self._trials, context).serve(requests)
 
     async def Heartbeat(self, request: api.TrialHeartbeatRequest, context: Any) -> api.TrialHeartbeatReply:
         """Reset the inactivity timeout of a trial."""
@@ -157,10 +152,13 @@ class ActionStream:
 
     The actions of one actor are processed one after the other. Those of different actors are processed concurrently,
     since a tick needs the actions of all of them. Replies keep the order of the requests.
+
+    Actions of a trial that is over get its final reply, and so does a client that waits for nothing when the server
+    stops. Clients of the Cogment SDK rely on it: they do not notice when a stream ends without such a reply.
     """
 
-    def __init__(self, act: Act, context: Any) -> None:
-        self._act = act
+    def __init__(self, trials: Trials, context: Any) -> None:
+        self._trials = trials
         self._context = context
         self._unanswered: asyncio.Queue[asyncio.Task[api.TrialActionReply] | None] = asyncio.Queue(_MAX_UNANSWERED)
         """Actions in the order of their replies; None marks the end."""
@@ -170,23 +168,54 @@ class ActionStream:
         self._numbers = itertools.count()
         self._first_failed = math.inf
         """Number of the first action that failed; later ones are dropped."""
+        self._last_actor: tuple[str, int] = "", 0
+        """(trial id, actor id) of the latest action."""
+        self._has_told_over = False
+        """True if the latest reply said that its trial is over."""
         self._is_over = False
 
     async def serve(self, requests: AsyncIterator[api.TrialActionRequest]) -> None:
-        """Process actions until the client ends the stream or one fails; withdraw them if the client disconnects."""
+        """Process actions until the client ends the stream, one fails, or the server stops.
+
+        If the client disconnects, its actions are withdrawn.
+        """
         replying = asyncio.create_task(self._write_replies())
+        reading = asyncio.create_task(self._read(requests))
+        stopping = asyncio.create_task(self._trials.draining.wait())
         try:
-            async for request in requests:
-                if not self._is_over:
-                    await self._unanswered.put(self._begin(request))
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            is_stopped = not reading.done()
+            if is_stopped:
+                reading.cancel()
+                await asyncio.wait({reading})
+            else:
+                reading.result()
             await self._unanswered.put(None)
-            await replying
+            is_intact = await replying
+            if is_stopped and is_intact and not self._has_told_over:
+                reply = self._trials.final_reply(*self._last_actor)
+                await self._context.write(reply or api.TrialActionReply(trial_is_over=True))
         finally:
-            for task in (replying, *self._tasks):
+            for task in (replying, reading, stopping, *self._tasks):
                 task.cancel()
 
+    async def _read(self, requests: AsyncIterator[api.TrialActionRequest]) -> None:
+        async for request in requests:
+            if not self._is_over:
+                await self._unanswered.put(self._begin(request))
+
+    async def _act(self, request: api.TrialActionRequest) -> api.TrialActionReply:
+        try:
+            check_size(request, self._trials.limits)
+            return await self._trials.action(request)
+        except RequestError:
+            reply = self._trials.final_reply(request.trial_id, request.actor_id)
+            if reply is None:
+                raise
+            return reply
+
     def _begin(self, request: api.TrialActionRequest) -> "asyncio.Task[api.TrialActionReply]":
-        actor = request.trial_id, request.actor_id
+        actor = self._last_actor = request.trial_id, request.actor_id
         task = asyncio.create_task(self._act_after(self._latest.get(actor), next(self._numbers), request))
         self._latest[actor] = task
         self._tasks.add(task)
@@ -213,13 +242,17 @@ class ActionStream:
         if not task.cancelled():
             task.exception()  # mark it as retrieved: the tasks of an ended stream are not awaited
 
-    async def _write_replies(self) -> None:
-        """Write replies in order; the first error ends the stream."""
+    async def _write_replies(self) -> bool:
+        """Write replies in order; the first error ends the stream. Return whether more could be written."""
         try:
             while (task := await self._unanswered.get()) is not None:
-                await self._context.write(await respond(self._context, task))
+                reply = await respond(self._context, task)
+                await self._context.write(reply)
+                self._has_told_over = reply.trial_is_over
         except grpc.aio.BaseError:
-            pass  # the client has disconnected, or the stream was aborted: the reading side notices by itself
+            return False  # the client has disconnected, or the stream was aborted: the reading side notices by itself
+        else:
+            return True
         finally:
             self._is_over = True
             while not self._unanswered.empty():

@@ -46,7 +46,8 @@ async def abort(context: Any, error: RequestError) -> NoReturn:
 def error_from_status(error: grpc.aio.AioRpcError, caller: str) -> RequestError:
     """Return the error for a status from another service. `caller` names the service and method in its text."""
     status = error.code()
-    kind = _ERRORS.get(status.value[0], Internal)
+    # A server that stops cancels its calls; nobody else cancels them, since cancelled tasks here get no status.
+    kind = Unavailable if status is grpc.StatusCode.CANCELLED else _ERRORS.get(status.value[0], Internal)
     return kind(f"{caller} answered {status.name}: {shorten(error.details() or 'without a text')}")
 
 

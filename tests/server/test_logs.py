@@ -83,6 +83,13 @@ def test_an_error_brings_its_traceback(log_format: LogFormat) -> None:
         assert "traceback" not in second
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_long_value_is_cut(log_format: LogFormat) -> None:
+    line = written(log_format, "joined", {"user": "x" * 1_000_000, "agent": 0})
+    assert len(line) < 2200
+    assert "(1000000 characters)" in line
+
+
 def test_levels() -> None:
     out = io.StringIO()
     set_up_logs("warning", "text", out)

@@ -68,6 +68,8 @@ class TrialEnvironment:
         self._trial_id = trial_id
         self._actor_counts = actor_counts
         self.deadline_s = deadline_s
+        self._was_reached = False
+        """True if Start was called, unless the environment was unreachable."""
 
     async def start(self, params: TrialParams) -> api.ObservationSet:
         """Start the trial; return the first observations."""
@@ -76,7 +78,12 @@ class TrialEnvironment:
             request.config.CopyFrom(params.environment.config)
         if params.HasField("trial_config"):
             request.trial_config.CopyFrom(params.trial_config)
-        observations = (await self._environment.start(request)).observation_set
+        self._was_reached = True
+        try:
+            observations = (await self._environment.start(request)).observation_set
+        except Unavailable:
+            self._was_reached = False
+            raise
         self._check(observations)
         return observations
 
@@ -101,10 +108,14 @@ class TrialEnvironment:
             with suppress(RequestError):
                 await self._environment.on_message(self._message_request(()))
 
-    async def end(self) -> None:
-        """End the trial; failures are only logged."""
+    async def end(self, messages: Sequence[Message] = ()) -> None:
+        """End the trial after delivering messages, unless its Start did not arrive; failures are only logged."""
+        if not self._was_reached:
+            return
         try:
             async with asyncio.timeout(self.deadline_s):
+                with suppress(RequestError):  # an environment that has ended the trial itself need not take them
+                    await self.deliver(messages)
                 await self._environment.end(api.EnvEndRequest(trial_id=self._trial_id))
         except TimeoutError:
             log.warning("environment did not end", trial=self._trial_id, environment=self.name)

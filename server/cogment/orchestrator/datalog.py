@@ -1,6 +1,7 @@
 """The datalog: a DatalogSample for each tick of each trial, written to a file or sent to a LogExporter service.
 
-A tick is written once its rewards are known, which is in the following tick. Both sinks have a bounded queue: a slow
+A tick is written once its rewards are known, which is in the following tick. Feedback and messages that come after the
+end of a trial are written at once, each call as a sample of its own. Both sinks have a bounded queue: a slow
 sink slows trials down once the queue is full, a failing one loses samples, but neither ends a trial. Everything but
 the writing of the file runs on the event loop.
 """
@@ -40,6 +41,8 @@ class Datalog:
         self._endpoint = settings.datalog_endpoint
         self._deadline_s = settings.deadline_s
         self._channels = channels
+        self._late: set[asyncio.Task[None]] = set()
+        """Writing of samples that came after the end of their trials."""
 
     def open(self, trial_id: str, user_id: str, params: TrialParams) -> "TrialRecorder":
         """Return the recorder of a trial."""
@@ -48,8 +51,28 @@ class Datalog:
             stream = DatalogStream(self._endpoint, self._channels, trial_id, params, self._deadline_s)
         return TrialRecorder(trial_id, user_id, self._file, stream)
 
+    def open_late(self, trial_id: str, user_id: str, params: TrialParams) -> "LateRecorder":
+        """Return the recorder of what comes after the end of a trial."""
+        return LateRecorder(self, trial_id, user_id, None if self._endpoint is None else params)
+
+    async def write_late(self, trial_id: str, params: TrialParams | None, data: bytes) -> None:
+        """Write a sample of a trial that has ended, even if the call is cancelled. An exporter gets a stream for it."""
+        task = asyncio.create_task(self._write_late(trial_id, params, data))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+        await asyncio.shield(task)
+
+    async def _write_late(self, trial_id: str, params: TrialParams | None, data: bytes) -> None:
+        if self._file is not None:
+            await self._file.write(data)
+        if self._endpoint is not None and params is not None:
+            stream = DatalogStream(self._endpoint, self._channels, trial_id, params, self._deadline_s)
+            await stream.write(data)
+            await stream.close()
+
     async def close(self) -> None:
         """Write all queued samples and close the file. All recorders must have been closed."""
+        await asyncio.gather(*self._late)
         file, self._file = self._file, None
         if file is not None:
             await file.close()
@@ -115,6 +138,32 @@ class TrialRecorder:
     async def _wait_written(self) -> None:
         if self._writing is not None:
             await self._writing
+
+
+class LateRecorder:
+    """The datalog of a trial that has ended: feedback and messages that came later, without observations or actions."""
+
+    def __init__(self, datalog: Datalog, trial_id: str, user_id: str, params: TrialParams | None) -> None:
+        self._datalog = datalog
+        self._trial_id, self._user_id = trial_id, user_id
+        self._params = params
+        """Parameters of the trial, where an exporter needs them."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of what it keeps."""
+        return 0 if self._params is None else self._params.ByteSize()
+
+    async def write(self, rewards: Sequence[Reward], messages: Sequence[MessageCollection]) -> None:
+        """Write a sample to all sinks; rewards have the feedback on each actor, and no value."""
+        sample = DatalogSample(
+            trial_id=self._trial_id,
+            user_id=self._user_id,
+            timestamp=time.time_ns(),
+            rewards=rewards,
+            messages=messages,
+        )
+        await self._datalog.write_late(self._trial_id, self._params, sample.SerializeToString())
 
 
 class BoundedQueue:

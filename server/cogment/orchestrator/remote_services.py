@@ -26,7 +26,14 @@ from worldloom.protos.cogment.api.common_pb2 import (
 from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub
 from worldloom.protos.cogment.api.hooks_pb2 import TrialContext
 from worldloom.protos.cogment.api.hooks_pb2_grpc import TrialHooksStub
-from worldloom.protos.errors import DeadlineExceeded, FailedPrecondition, Internal, InvalidArgument, RequestError
+from worldloom.protos.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    RequestError,
+    Unavailable,
+)
 from worldloom.server.cogment.orchestrator.trial_state import MessageQueue, TrialEnded
 from worldloom.server.cogment.settings import Actor, AgentFailure, TrialSettings, parse_actors, parse_endpoint
 from worldloom.server.cogment.status import error_from_status
@@ -121,6 +128,14 @@ async def gather_or_cancel(*calls: Coroutine[Any, Any, T]) -> list[T]:
     return [task.result() for task in tasks]
 
 
+async def wait_for_calls(calls: "Sequence[asyncio.Task[None]]") -> None:
+    """Wait for calls, or until one has failed, and raise its error. None is cancelled, whatever happens."""
+    if calls:
+        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+        for call in done:
+            call.result()
+
+
 class RemoteAgent:
     """An Agent service that decides for one actor of one trial."""
 
@@ -132,6 +147,8 @@ class RemoteAgent:
         self._ids: dict[str, Any] = {"trial_id": trial_id, "actor_id": actor.id}
         self._stub = AgentStub(channel)
         self._deadline_s = deadline_s
+        self._was_reached = False
+        """True if Start was called, unless the service was unreachable."""
 
     def __str__(self) -> str:
         return self._name
@@ -141,7 +158,12 @@ class RemoteAgent:
         request = api.AgentStartRequest(
             **self._ids, config=self._config, actor_counts=actor_counts, trial_config=trial_config
         )
-        await self._call("Start", self._stub.Start(request, timeout=self._deadline_s))
+        self._was_reached = True
+        try:
+            await self._call("Start", self._stub.Start(request, timeout=self._deadline_s))
+        except Unavailable:
+            self._was_reached = False
+            raise
 
     async def decide(self, observation: Observation) -> api.AgentDecideReply:
         """Call Decide: return the agent's action, feedback and messages."""
@@ -160,8 +182,9 @@ class RemoteAgent:
         await self._call("OnMessage", self._stub.OnMessage(request, timeout=self._deadline_s))
 
     async def end(self) -> None:
-        """Call End."""
-        await self._call("End", self._stub.End(api.AgentEndRequest(**self._ids), timeout=self._deadline_s))
+        """Call End, unless Start was not called or did not reach the service."""
+        if self._was_reached:
+            await self._call("End", self._stub.End(api.AgentEndRequest(**self._ids), timeout=self._deadline_s))
 
     async def _call(self, method: str, call: Awaitable[T | None]) -> T:
         return await call_service(call, f"{self}: {method}", self._deadline_s)
@@ -174,6 +197,8 @@ class RemoteAgents:
         self.all = tuple(agents)
         self._on_failure = on_failure
         self._has_idled: set[RemoteAgent] = set()
+        self._deliveries: dict[RemoteAgent, asyncio.Task[None]] = {}
+        """Latest Reward or OnMessage call of each agent."""
         self.have_missed_last = False
         """True if Decide failed for any of them in this tick: it may not know the last observation."""
 
@@ -188,26 +213,56 @@ class RemoteAgents:
         self.have_missed_last = any(decision is None for decision in decisions)
         return decisions
 
-    async def reward(self, tick_id: int, rewards: Sequence[api.Reward]) -> None:
-        """Send each agent its reward of a tick."""
-        await gather_or_cancel(
-            *(self._call(agent, agent.reward(tick_id, rewards[agent.actor_id])) for agent in self.all)
-        )
+    def reward(self, tick_id: int, rewards: Sequence[api.Reward]) -> "list[asyncio.Task[None]]":
+        """Begin to send each agent its reward of a tick; return the calls, for `wait_for_calls`."""
+        return self._deliver([(agent, agent.reward(tick_id, rewards[agent.actor_id])) for agent in self.all])
 
-    async def deliver(self, queue: MessageQueue) -> None:
-        """Send each agent its messages, if it has any."""
+    def deliver(self, queue: MessageQueue) -> "list[asyncio.Task[None]]":
+        """Begin to send each agent its messages, if it has any; return the calls, for `wait_for_calls`."""
         waiting = [(agent, queue.pop(agent.actor_id)) for agent in self.all]
-        await gather_or_cancel(
-            *(self._call(agent, agent.on_message(messages)) for agent, messages in waiting if messages)
-        )
+        return self._deliver([(agent, agent.on_message(messages)) for agent, messages in waiting if messages])
 
-    async def end(self, queue: MessageQueue, last: tuple[int, Sequence[api.Reward]] | None) -> None:
-        """End the trial for each agent; failures are only logged.
+    def _deliver(self, calls: Sequence[tuple[RemoteAgent, Coroutine[Any, Any, None]]]) -> "list[asyncio.Task[None]]":
+        """Begin calls that are not cancelled with the tick: what was taken out of a trial's state is delivered once."""
+        begun = {agent: asyncio.create_task(self._call(agent, call)) for agent, call in calls}
+        self._deliveries |= begun
+        return list(begun.values())
 
-        `last` is the last tick and its rewards if the trial ended after a tick: agents get these and their messages
-        first.
+    async def end(self, rewards: Sequence[tuple[int, Sequence[api.Reward]]], queue: MessageQueue) -> None:
+        """End the trial for each agent, which gets what is pending first; failures are only logged.
+
+        `rewards` are the ticks whose rewards have not been sent, in order. The last has only begun: an agent gets its
+        reward if there was feedback on it.
         """
-        await asyncio.gather(*(_end_agent(agent, queue.pop(agent.actor_id), last) for agent in self.all))
+        last_tick = rewards[-1][0] if rewards else 0
+        calls = []
+        for agent in self.all:
+            pending = [(tick, some[agent.actor_id]) for tick, some in rewards]
+            given = [(tick, reward) for tick, reward in pending if tick < last_tick or reward.feedbacks]
+            calls.append(self._end_agent(agent, given, queue.pop(agent.actor_id)))
+        await asyncio.gather(*calls)
+
+    def abort(self) -> None:
+        """Cancel the deliveries that a cancelled `end` leaves."""
+        for task in self._deliveries.values():
+            task.cancel()
+
+    async def _end_agent(
+        self, agent: RemoteAgent, rewards: Sequence[tuple[int, api.Reward]], messages: Sequence[Message]
+    ) -> None:
+        try:
+            if agent in self._deliveries:
+                await self._deliveries[agent]
+            for tick_id, reward in rewards:
+                await agent.reward(tick_id, reward)
+            if messages:
+                await agent.on_message(messages)
+        except (RequestError, TrialEnded) as error:
+            log.info("agent missed the last reward", trial=agent.trial_id, agent=str(agent), reason=str(error))
+        try:
+            await agent.end()
+        except RequestError as error:
+            log.info("agent did not end", trial=agent.trial_id, agent=str(agent), reason=str(error))
 
     def handle_failure(self, agent: RemoteAgent, error: RequestError) -> None:
         """Let an agent idle in this tick, or raise TrialEnded. The first time that an agent idles is logged."""
@@ -223,23 +278,6 @@ class RemoteAgents:
         except RequestError as error:
             self.handle_failure(agent, error)
             return None
-
-
-async def _end_agent(
-    agent: RemoteAgent, messages: Sequence[Message], last: tuple[int, Sequence[api.Reward]] | None
-) -> None:
-    try:
-        if last is not None:
-            tick_id, rewards = last
-            await agent.reward(tick_id, rewards[agent.actor_id])
-            if messages:
-                await agent.on_message(messages)
-    except RequestError as error:
-        log.info("agent missed the last reward", trial=agent.trial_id, agent=str(agent), reason=str(error))
-    try:
-        await agent.end()
-    except RequestError as error:
-        log.info("agent did not end", trial=agent.trial_id, agent=str(agent), reason=str(error))
 
 
 class RemoteEnvironment:

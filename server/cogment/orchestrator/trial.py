@@ -6,8 +6,8 @@ tick t    decide              ask every agent, wait for every human
           deliver_messages    to agents and the environment
           update              give the environment all actions
           advance             take its observations, feedback and messages: tick t+1 begins
-          answer              reply to humans: observation, reward of tick t-1, messages
-finish    End of the agents and of the environment, also of those that failed
+          answer              reply to humans: observation, reward of tick t, messages
+finish    what is pending, then End, to the agents and the environment, also to those that failed
 
 `TrialRun` has these stages. `Trial` runs them in a task and takes the calls of clients meanwhile; both share the state
 in `trial_state.py`. Everything runs on the event loop.
@@ -20,18 +20,22 @@ from worldloom.protos.cogment.api import environment_pb2 as env_api
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.agent_pb2 import AgentDecideReply, MessageCollection, Reward
 from worldloom.protos.cogment.api.common_pb2 import Feedback, Message, Observation, TrialParams
-from worldloom.protos.errors import Internal, InvalidArgument, RequestError, Unavailable
+from worldloom.protos.errors import Internal, RequestError, Unavailable
 from worldloom.server.cogment.environments.environment import TrialEnvironment
 from worldloom.server.cogment.environments.trial_world import InvalidAction
 from worldloom.server.cogment.orchestrator.datalog import TrialRecorder
-from worldloom.server.cogment.orchestrator.remote_services import RemoteAgent, RemoteAgents, gather_or_cancel
+from worldloom.server.cogment.orchestrator.remote_services import (
+    RemoteAgent,
+    RemoteAgents,
+    gather_or_cancel,
+    wait_for_calls,
+)
 from worldloom.server.cogment.orchestrator.trial_state import (
     Ending,
     HumanActors,
     MessageQueue,
     RewardAccumulator,
     TrialEnded,
-    combine_feedback,
 )
 from worldloom.server.cogment.settings import ENVIRONMENT_ID, Actor, Actors
 from worldloom.server.logs import Log
@@ -51,9 +55,10 @@ class TrialRun:
         recorder: TrialRecorder,
         idle_s: float,
     ) -> None:
+        human_ids = [actor.id for actor in actors.humans]
         self.humans = HumanActors(actors)
-        self.rewards = RewardAccumulator(len(actors.all))
-        self.messages = MessageQueue(len(actors.all), recorder.has_sinks)
+        self.rewards = RewardAccumulator(len(actors.all), human_ids)
+        self.messages = MessageQueue(len(actors.all), recorder.has_sinks, human_ids)
         self._params = params
         self._actors = actors
         self._environment = environment
@@ -64,46 +69,57 @@ class TrialRun:
         self._starting: list[asyncio.Task[None]] = []
         self._observations: env_api.ObservationSet | None = None
         """Observations of the current tick."""
-        self._previous_rewards = [Reward() for _ in actors.all]
-        """Rewards of the previous tick by actor id."""
-        self._last: tuple[int, Sequence[Reward]] | None = None
-        """Last tick and its rewards, if the trial ended after a tick."""
 
     async def start(self) -> None:
         """Start the agents and the environment concurrently."""
         trial_config = self._params.trial_config if self._params.HasField("trial_config") else None
         calls = (self._start_environment(), *self._agents.starts(self._actors.counts, trial_config))
         self._starting = [asyncio.create_task(call) for call in calls]
-        done, _ = await asyncio.wait(self._starting, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
+        await wait_for_calls(self._starting)
 
     async def tick(self) -> Ending | None:
         """Run one tick; return an Ending if it was the last."""
+        self._check_activity()
         actions = await self._decide()
         await self._reward()
         await self._deliver_messages()
         reply = await self._update(actions)
         self._advance(actions, reply)
-        return await self._answer(reply)
+        return self._answer(reply)
 
     async def keep_alive(self) -> None:
         """Keep the environment from ending the trial as idle during a long tick, until cancelled."""
         await self._environment.keep_alive(self._idle_s / 3)
 
     async def finish(self) -> None:
-        """End the trial for agents and environment, and record the remaining ticks."""
+        """End the trial for agents and environment, which get what is pending first, and record the remaining ticks."""
         await self._finish_starting()
-        await asyncio.gather(self._agents.end(self.messages, self._last), self._environment.end())
-        if self._observations is not None:
-            await self._record_open_ticks(self._observations)
+        late = self.rewards.pop_late()
+        rewards = [(tick, self.rewards.close_tick(tick)) for tick in self.rewards.open_ticks]
+        to_environment = self.messages.pop(ENVIRONMENT_ID)
+        await asyncio.gather(self._agents.end(rewards, self.messages), self._environment.end(to_environment))
+        for tick, given in rewards:
+            if tick == self.rewards.tick and self._observations is not None:  # the last one has no actions
+                self._record(self._observations, ())
+            await self._write(given, late)
+            late = [[] for _ in late]
         await self._recorder.close()
 
     def abort(self) -> None:
         """Cancel the tasks that a cancelled `finish` leaves."""
         for task in self._starting:
             task.cancel()
+        self._agents.abort()
         self._recorder.abort()
+
+    def final_replies(self) -> dict[int, api.TrialActionReply]:
+        """Return a reply to each human for actions after the end: what is pending, and the last observation again."""
+        replies = {}
+        for actor in self._actors.humans:
+            reply = replies[actor.id] = self._build_reply(actor.id, self.rewards.tick, is_over=True)
+            if not reply.observation.data.snapshot:
+                reply.observation.data.content = b""  # a delta without changes: the human has applied this one before
+        return replies
 
     def observation_of(self, actor_id: int) -> Observation:
         """Return an actor's observation of the current tick."""
@@ -121,6 +137,13 @@ class TrialRun:
             calls.append(self._wait_for_humans())
         actions = {actor_id: action for some in await gather_or_cancel(*calls) for actor_id, action in some.items()}
         return [actions[actor.id] for actor in self._actors.all]
+
+    def _check_activity(self) -> None:
+        """End a trial without humans whose clients were inactive for `max_inactivity`; 0 means no limit."""
+        limit_s = self._params.max_inactivity
+        if limit_s and not self._actors.humans and self.humans.inactive_s > limit_s:
+            reason = f"its clients were inactive for {limit_s} s (max_inactivity): expected Heartbeat"
+            raise TrialEnded(Ending(reason))
 
     async def _wait_for_humans(self) -> dict[int, bytes]:
         timeout_s = self._params.max_inactivity or self._idle_s
@@ -154,22 +177,22 @@ class TrialRun:
             self.messages.add(decision.messages, agent.actor_id)
 
     async def _reward(self) -> None:
-        """Send agents the rewards of the previous tick; humans get theirs with the reply."""
+        """Send agents the rewards of the previous tick; humans got theirs with the reply."""
         if self.rewards.tick:
-            self._previous_rewards = await self._close_tick(self.rewards.tick - 1)
-            await self._agents.reward(self.rewards.tick - 1, self._previous_rewards)
+            rewards, late = self.rewards.close_tick(self.rewards.tick - 1), self.rewards.pop_late()
+            calls = self._agents.reward(self.rewards.tick - 1, rewards)
+            await self._write(rewards, late)
+            await wait_for_calls(calls)
 
     async def _deliver_messages(self) -> None:
         """Deliver the messages since the previous tick; humans get theirs with the reply."""
         if self.messages.has_messages:
-            to_environment = self.messages.pop(ENVIRONMENT_ID)
-            await gather_or_cancel(self._agents.deliver(self.messages), self._deliver_to_environment(to_environment))
-
-    async def _deliver_to_environment(self, messages: Sequence[Message]) -> None:
-        try:
-            await self._environment.deliver(messages)
-        except RequestError as error:
-            raise TrialEnded.by_failure(error, self._environment.name) from error
+            calls = self._agents.deliver(self.messages)
+            try:
+                await self._environment.deliver(self.messages.pop(ENVIRONMENT_ID))
+            except RequestError as error:
+                raise TrialEnded.by_failure(error, self._environment.name) from error
+            await wait_for_calls(calls)
 
     async def _update(self, actions: list[bytes]) -> env_api.EnvUpdateReply:
         """Update the environment. An actor whose action is invalid is asked again."""
@@ -207,23 +230,20 @@ class TrialRun:
         self._observations = reply.observation_set
         self.rewards.advance()
 
-    async def _answer(self, reply: env_api.EnvUpdateReply) -> Ending | None:
-        """Reply to the humans. The last reply has the rewards of the last two ticks, since no tick follows."""
+    def _answer(self, reply: env_api.EnvUpdateReply) -> Ending | None:
+        """Reply to the humans, with the reward of the tick that has just ended."""
         ending = self._planned_end(reply)
-        rewards = self._previous_rewards
-        if ending is not None:
-            last = await self._close_tick(self.rewards.tick - 1)
-            self._last = self.rewards.tick - 1, last
-            rewards = [combine_feedback([*a.feedbacks, *b.feedbacks]) for a, b in zip(rewards, last, strict=True)]
         for actor in self._actors.humans:
-            answer = api.TrialActionReply(
-                observation=self.observation_of(actor.id),
-                reward=rewards[actor.id],
-                trial_is_over=ending is not None,
-                messages=MessageCollection(messages=self.messages.pop(actor.id)),
-            )
-            self.humans.answer(actor.id, answer)
+            self.humans.answer(actor.id, self._build_reply(actor.id, self.rewards.tick - 1, ending is not None))
         return ending
+
+    def _build_reply(self, actor_id: int, rewarded_tick: int, is_over: bool) -> api.TrialActionReply:
+        return api.TrialActionReply(
+            observation=self.observation_of(actor_id),
+            reward=self.rewards.reward_of(rewarded_tick, actor_id),
+            trial_is_over=is_over,
+            messages=MessageCollection(messages=self.messages.pop(actor_id)),
+        )
 
     def _planned_end(self, reply: env_api.EnvUpdateReply) -> Ending | None:
         if reply.end_trial:
@@ -243,30 +263,21 @@ class TrialRun:
     async def _start_environment(self) -> None:
         self._observations = await self._environment.start(self._params)
 
-    async def _record_open_ticks(self, observations: env_api.ObservationSet) -> None:
-        """Record the ticks whose rewards are open; the latest has no actions."""
-        for tick in self.rewards.open_ticks:
-            if tick == self.rewards.tick:
-                self._record(observations, ())
-            await self._close_tick(tick)
-
     def _record(self, observations: env_api.ObservationSet, actions: Sequence[bytes]) -> None:
         if self._has_datalog:
             self._recorder.keep(observations, actions, self.messages.pop_copies())
 
-    async def _close_tick(self, tick: int) -> list[Reward]:
-        """Return the rewards of a tick, and write the tick to the datalog with them."""
-        rewards, late = self.rewards.close_tick(tick), self.rewards.pop_late()
+    async def _write(self, rewards: Sequence[Reward], late: Sequence[Sequence[Feedback]]) -> None:
+        """Write the tick that was recorded last to the datalog, with its rewards and late feedback."""
         if self._has_datalog:
             await self._recorder.write(rewards, late)
-        return rewards
 
 
 class Trial:
     """A trial from Start to the last End.
 
-    `when_over` is called once, when the trial ends: from then on every call of a client fails with the reason, while
-    agents and environment may still have to be ended.
+    `when_over` is called once, when the trial ends: from then on the trial takes no calls of clients, while agents and
+    environment may still have to be ended.
     """
 
     def __init__(
@@ -281,6 +292,11 @@ class Trial:
         """Reply for the client that started the trial, once everything has started."""
         self._has_started_or_ended = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> TrialRun:
+        """Its feedback, messages and final replies, for what is kept of it after its end."""
+        return self._run
 
     @property
     def has_started(self) -> bool:
@@ -317,9 +333,7 @@ class Trial:
     def send_messages(self, messages: Sequence[Message]) -> None:
         """Send messages from human actors."""
         self._run.humans.mark_active()
-        for message in messages:
-            self._check_sender(message.sender_id)
-        self._run.messages.check(messages)
+        self._run.messages.check_from_clients(messages)
         self._run.messages.add(messages)
 
     def end(self, ending: Ending) -> None:
@@ -385,11 +399,3 @@ class Trial:
             if human.config is not None:
                 reply.human_config.CopyFrom(human.config)
         return reply
-
-    def _check_sender(self, sender_id: int) -> None:
-        humans = [actor.id for actor in self._actors.humans] or [-1]
-        if sender_id not in humans:
-            raise InvalidArgument(
-                f"a message from sender_id {sender_id}: expected a human actor of the trial, one of "
-                f"{', '.join(map(str, humans))}"
-            )

@@ -8,7 +8,7 @@ part changes nothing.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -48,8 +48,13 @@ class Ending:
         return self.kind(f"trial {shown(trial_id)} is over: {self.reason}")
 
     def late_error(self, trial_id: str) -> RequestError:
-        """Return the error for a call that comes after the end."""
-        return FailedPrecondition(f"trial {shown(trial_id)} is over: {self.reason}; start another")
+        """Return the error for a call that comes after the end.
+
+        After a failure it has the code of a call that was waiting: clients cannot know which of the two theirs is.
+        """
+        is_failure = issubclass(self.kind, Unavailable | DeadlineExceeded | Internal)
+        kind = self.kind if is_failure else FailedPrecondition
+        return kind(f"trial {shown(trial_id)} is over: {self.reason}; start another")
 
 
 class TrialEnded(Exception):  # noqa: N818  # seldom an error
@@ -145,13 +150,18 @@ class HumanActors:
                 human.missed_last = True  # the reply was already on its way when the call was cancelled
             raise
 
+    @property
+    def inactive_s(self) -> float:
+        """Time since the last activity of a client."""
+        return self._clock() - self._last_active_s
+
     async def collect_actions(self, timeout_s: float) -> dict[int, bytes]:
         """Wait for the actions of all human actors and return them by actor id.
 
         Raises TimeoutError after `timeout_s` without activity of any human.
         """
         while any(human.action is None for human in self._humans.values()):
-            remaining_s = self._last_active_s + timeout_s - self._clock()
+            remaining_s = timeout_s - self.inactive_s
             if remaining_s <= 0:
                 raise TimeoutError
             self._has_acted.clear()
@@ -205,10 +215,11 @@ class HumanActors:
 
 
 class MessageQueue:
-    """Messages of a trial that wait for their receivers, delivered once a tick."""
+    """Messages of a trial that wait for their receivers, delivered once a tick. Clients send for human actors only."""
 
-    def __init__(self, actor_count: int, keeps_copies: bool) -> None:
+    def __init__(self, actor_count: int, keeps_copies: bool, humans: Collection[int] = ()) -> None:
         self._actor_count = actor_count
+        self._client_ids = humans or (ENVIRONMENT_ID,)
         self._waiting: dict[int, list[Message]] = {}
         """Messages by receiver id."""
         self._size_bytes = 0
@@ -234,6 +245,16 @@ class MessageQueue:
                 "the trial advances"
             )
 
+    def check_from_clients(self, messages: Sequence[Message]) -> None:
+        """Raise RequestError for messages that are invalid, too large, or not from a human actor."""
+        for message in messages:
+            if message.sender_id not in self._client_ids:
+                raise InvalidArgument(
+                    f"a message from sender_id {message.sender_id}: expected a human actor of the trial, one of "
+                    f"{', '.join(map(str, self._client_ids))}"
+                )
+        self.check(messages)
+
     def add(self, messages: Sequence[Message], sender_id: int | None = None) -> None:
         """Add checked messages. `sender_id` replaces the sender that they name."""
         self._size_bytes += _messages_bytes(messages)
@@ -257,8 +278,14 @@ class MessageQueue:
         if self._copies is None:
             return []
         copies, self._copies = self._copies, {}
-        receivers = (*range(self._actor_count), ENVIRONMENT_ID)
-        return [MessageCollection(messages=copies.get(receiver, ())) for receiver in receivers]
+        return self.by_receiver([message for received in copies.values() for message in received])
+
+    def by_receiver(self, messages: Sequence[Message]) -> list[MessageCollection]:
+        """Return messages by receiver: each actor, then the environment."""
+        received = [MessageCollection() for _ in range(self._actor_count + 1)]
+        for message in messages:
+            received[message.receiver_id].messages.append(message)  # the environment is -1: the last
+        return received
 
 
 def _messages_bytes(messages: Sequence[Message]) -> int:
@@ -268,13 +295,15 @@ def _messages_bytes(messages: Sequence[Message]) -> int:
 class RewardAccumulator:
     """Feedback of a trial by tick and actor, combined into rewards.
 
-    A tick is open until its rewards are computed. Feedback for an earlier tick is late: only the datalog gets it.
+    For an agent a tick is open until its reward is sent, in the following tick; for a human until the tick ends, since
+    the reply to its action has the reward. Feedback for a tick that is not open is late: only the datalog gets it.
     """
 
-    def __init__(self, actor_count: int) -> None:
+    def __init__(self, actor_count: int, humans: Collection[int] = ()) -> None:
         self.tick = 0
         """Current tick."""
-        self._actor_count = actor_count
+        self.actor_count = actor_count
+        self._humans = frozenset(humans)
         self._open: dict[int, list[list[Feedback]]] = {0: self._no_feedback()}
         self._late = self._no_feedback()
         self._size_bytes = 0
@@ -287,10 +316,10 @@ class RewardAccumulator:
     def check(self, feedbacks: Sequence[Feedback]) -> None:
         """Raise RequestError for feedback that is invalid or too large."""
         for feedback in feedbacks:
-            if feedback.actor_id >= self._actor_count:
+            if feedback.actor_id >= self.actor_count:
                 raise InvalidArgument(
                     f"feedback for actor {feedback.actor_id}: expected an actor of the trial, 0 to "
-                    f"{self._actor_count - 1}"
+                    f"{self.actor_count - 1}"
                 )
             if not LATEST_TICK <= feedback.tick_id <= self.tick:
                 raise InvalidArgument(
@@ -309,12 +338,22 @@ class RewardAccumulator:
     def add(self, feedbacks: Sequence[Feedback]) -> None:
         """Add checked feedback."""
         self._size_bytes += _feedbacks_bytes(feedbacks)
-        for given in feedbacks:
-            feedback = Feedback()
-            feedback.CopyFrom(given)
-            if feedback.tick_id == LATEST_TICK:
-                feedback.tick_id = self.tick
-            self._open.get(feedback.tick_id, self._late)[feedback.actor_id].append(feedback)
+        for feedback in map(self.with_tick, feedbacks):
+            is_late = feedback.tick_id < self.tick and feedback.actor_id in self._humans
+            given = self._late if is_late else self._open.get(feedback.tick_id, self._late)
+            given[feedback.actor_id].append(feedback)
+
+    def with_tick(self, given: Feedback) -> Feedback:
+        """Return a copy of feedback that names the tick which it is for."""
+        feedback = Feedback()
+        feedback.CopyFrom(given)
+        if feedback.tick_id == LATEST_TICK:
+            feedback.tick_id = self.tick
+        return feedback
+
+    def reward_of(self, tick: int, actor_id: int) -> Reward:
+        """Return an actor's reward of an open tick, from the feedback so far."""
+        return combine_feedback(self._open[tick][actor_id])
 
     def advance(self) -> None:
         """Begin the next tick."""
@@ -334,7 +373,7 @@ class RewardAccumulator:
         return late
 
     def _no_feedback(self) -> list[list[Feedback]]:
-        return [[] for _ in range(self._actor_count)]
+        return [[] for _ in range(self.actor_count)]
 
 
 def combine_feedback(feedbacks: Sequence[Feedback]) -> Reward:

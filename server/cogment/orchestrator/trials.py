@@ -1,17 +1,19 @@
 """All trials that a server orchestrates: created by Start, found by id, removed when they end.
 
-Runs on the event loop. The reasons of ended trials are kept for a while, for calls that come too late.
+Runs on the event loop. Some of an ended trial is kept for a while, for calls that come too late (`ended_trials.py`).
 """
 
 import asyncio
 import uuid
+from functools import partial
 
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import TrialParams
 from worldloom.protos.cogment.api.hooks_pb2 import TrialContext
-from worldloom.protos.errors import NotFound, ResourceExhausted, Unavailable
+from worldloom.protos.errors import InvalidArgument, ResourceExhausted, Unavailable
 from worldloom.server.cogment.environments.environment import Environment, TrialEnvironment
 from worldloom.server.cogment.orchestrator.datalog import Datalog
+from worldloom.server.cogment.orchestrator.ended_trials import EndedTrial, EndedTrials, LateCalls
 from worldloom.server.cogment.orchestrator.remote_services import (
     Channels,
     Hooks,
@@ -25,14 +27,12 @@ from worldloom.server.cogment.orchestrator.trial import Trial, TrialRun
 from worldloom.server.cogment.orchestrator.trial_state import Ending
 from worldloom.server.cogment.settings import BUILT_IN, Actors, TrialSettings, parse_actors
 from worldloom.server.config import Limits
-from worldloom.server.dm_env_rpc.tensors import shown
 from worldloom.server.engine.engine import SHUTTING_DOWN
 from worldloom.server.logs import Log
 
 log = Log("trials")
 
-_MAX_ENDED = 4096
-"""Maximum number of ended trials whose reason is kept."""
+_MAX_USER_ID_LENGTH = 1024
 _CLOSE_TIMEOUT_S = 5.0
 """Timeout for the agents and environments of all trials to end, when the server stops."""
 
@@ -53,9 +53,9 @@ class Trials:
         self._running: dict[str, Trial] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """Tasks of running trials, and of ended ones that are ending their agents and environment."""
-        self._ended: dict[str, Ending] = {}
-        """Ended trials by id, oldest first."""
-        self._is_draining = False
+        self._ended = EndedTrials()
+        self.draining = asyncio.Event()
+        """Set when the server stops: no trial starts any more, and all are over."""
 
     @property
     def running_count(self) -> int:
@@ -70,6 +70,10 @@ class Trials:
     async def start(self, request: api.TrialStartRequest) -> api.TrialStartReply:
         """Start a trial. Cancelling the call ends it."""
         self._check_limit()
+        if len(request.user_id) > _MAX_USER_ID_LENGTH:
+            raise InvalidArgument(
+                f"user_id has {len(request.user_id)} characters: expected {_MAX_USER_ID_LENGTH} at most"
+            )
         context = TrialContext(params=self._settings.params, trial_id=str(uuid.uuid4()), user_id=request.user_id)
         if request.HasField("config"):
             context.params.trial_config.CopyFrom(request.config)
@@ -78,10 +82,10 @@ class Trials:
             params = await self._hooks.pre_trial(context)
         finally:
             self._in_hooks -= 1
-        if self._is_draining:
+        if self.draining.is_set():
             raise Unavailable(SHUTTING_DOWN)
         trial = self._create(context, params)
-        log.info("trial started", trial=trial.id, actors=len(params.actors), user=context.user_id)
+        log.info("trial started", trial=trial.id, actors=len(params.actors), user=context.user_id[:100])
         try:
             return await trial.wait_started()
         except asyncio.CancelledError:
@@ -102,7 +106,7 @@ class Trials:
         if trial is not None:
             trial.end(Ending("a client ended it"))
         elif request.trial_id not in self._ended:
-            raise _unknown_trial(request.trial_id)
+            raise self._ended.error(request.trial_id)
         return api.TrialEndReply()
 
     async def heartbeat(self, request: api.TrialHeartbeatRequest) -> api.TrialHeartbeatReply:
@@ -111,18 +115,30 @@ class Trials:
         return api.TrialHeartbeatReply()
 
     async def give_feedback(self, request: api.TrialFeedbackRequest) -> api.TrialFeedbackReply:
-        """Take feedback on actors."""
-        self._find(request.trial_id).give_feedback(request.feedbacks)
+        """Take feedback on actors. That of an ended trial goes to the datalog."""
+        trial = self._running.get(request.trial_id)
+        if trial is not None and trial.has_started:
+            trial.give_feedback(request.feedbacks)
+        else:
+            await self._ended.late_calls(request.trial_id).give_feedback(request.feedbacks)
         return api.TrialFeedbackReply()
 
     async def send_message(self, request: api.TrialMessageRequest) -> api.TrialMessageReply:
-        """Send messages to actors or the environment."""
-        self._find(request.trial_id).send_messages(request.messages)
+        """Send messages to actors or the environment. Those of an ended trial go to the datalog."""
+        trial = self._running.get(request.trial_id)
+        if trial is not None and trial.has_started:
+            trial.send_messages(request.messages)
+        else:
+            await self._ended.late_calls(request.trial_id).send_messages(request.messages)
         return api.TrialMessageReply()
+
+    def final_reply(self, trial_id: str, actor_id: int) -> api.TrialActionReply | None:
+        """Return the last reply to a human of a trial that has ended; None if there is no such trial."""
+        return self._ended.final_reply(trial_id, actor_id)
 
     def drain(self) -> None:
         """Refuse new trials and end all running ones."""
-        self._is_draining = True
+        self.draining.set()
         for trial in list(self._running.values()):
             trial.end(Ending(SHUTTING_DOWN, Unavailable))
 
@@ -141,7 +157,7 @@ class Trials:
         await self._channels.close()
 
     def _check_limit(self) -> None:
-        if self._is_draining:
+        if self.draining.is_set():
             raise Unavailable(SHUTTING_DOWN)
         limit = self._settings.max_trials
         if self._in_hooks + len(self._running) >= limit or len(self._tasks) >= 2 * limit:
@@ -164,7 +180,7 @@ class Trials:
             self._datalog.open(context.trial_id, context.user_id, params),
             self.limits.idle_world_s,
         )
-        trial = Trial(context.trial_id, actors, run, self._remove)
+        trial = Trial(context.trial_id, actors, run, partial(self._remove, context, params))
         self._running[trial.id] = trial
         task = asyncio.create_task(self._run(trial, params, actors))
         self._tasks.add(task)
@@ -194,22 +210,17 @@ class Trials:
             for _, endpoint in services:
                 await self._channels.release(endpoint)
 
-    def _remove(self, trial: Trial, ending: Ending) -> None:
+    def _remove(self, context: TrialContext, params: TrialParams, trial: Trial, ending: Ending) -> None:
         del self._running[trial.id]
-        self._ended[trial.id] = ending
-        if len(self._ended) > _MAX_ENDED:
-            del self._ended[next(iter(self._ended))]
+        ended = EndedTrial(ending)
+        if trial.has_started:
+            recorder = self._datalog.open_late(trial.id, context.user_id, params)
+            late_calls = LateCalls(trial.state.rewards, trial.state.messages, recorder)
+            ended = EndedTrial(ending, trial.state.final_replies(), late_calls)
+        self._ended.add(trial.id, ended)
 
     def _find(self, trial_id: str) -> Trial:
         trial = self._running.get(trial_id)
         if trial is not None and trial.has_started:
             return trial
-        if trial_id in self._ended:
-            raise self._ended[trial_id].late_error(trial_id)
-        raise _unknown_trial(trial_id)
-
-
-def _unknown_trial(trial_id: str) -> NotFound:
-    return NotFound(
-        f"there is no trial {shown(trial_id)}: expected the id that Start returned; it may have ended long ago"
-    )
+        raise self._ended.error(trial_id)

@@ -148,7 +148,7 @@ def test_an_agent_that_fails_or_is_late_ends_the_trial(what: str, how: Any, code
             assert words in text
             assert host.trials.running_count == 0
             late, why = await status_of(host.act(trial_id))
-            assert late is Code.FAILED_PRECONDITION
+            assert late is code  # as for a call that waited: which of the two a call is, is a matter of chance
             assert words in why
             await host.all_gone()
             assert [len(host.call_log.of(who, "End")) for who in ("env", "a", "b")] == [1, 1, 1]
@@ -166,8 +166,9 @@ def test_an_agent_that_dies_while_it_decides_ends_the_trial_at_once() -> None:
             await host.acted(trial_id)
             await host.servers["a"].stop(None)
             code, text = await status_of(action)
-            assert code in (Code.UNAVAILABLE, Code.INTERNAL)
+            assert code is Code.UNAVAILABLE
             assert f"agent 1 (player) at {host.endpoints['a']}: Decide answered" in text
+            assert (await status_of(host.act(trial_id)))[0] is Code.UNAVAILABLE
             await host.call_log.until("b", "End")
             await host.call_log.until("env", "End")
 
@@ -180,7 +181,7 @@ def test_nobody_waits_for_a_human_when_an_agent_has_failed() -> None:
             host.agents["a"].overrides["Decide"] = fail
             trial_id = (await host.start()).trial_id
             await host.call_log.until("env", "End")
-            assert (await status_of(host.act(trial_id)))[0] is Code.FAILED_PRECONDITION
+            assert (await status_of(host.act(trial_id)))[0] is Code.INTERNAL
 
     run(scenario)
 
@@ -255,7 +256,7 @@ def test_a_trial_of_idle_agents_alone_ends() -> None:
             trial_id = (await host.start()).trial_id
             await host.all_gone()
             code, text = await status_of(host.act(trial_id))
-            assert code is Code.FAILED_PRECONDITION
+            assert code is Code.UNAVAILABLE
             assert "none of its agents answers Decide any more" in text
 
     run(scenario)
@@ -279,7 +280,7 @@ def test_remarks_that_cannot_be_are_a_failure_of_the_agent(reply: dict[str, Any]
             trial_id = (await host.start()).trial_id
             code, text = await status_of(host.act(trial_id))
             if rule == "end":
-                assert code in (Code.INTERNAL, Code.FAILED_PRECONDITION)  # it may have ended before the action came
+                assert code is Code.INTERNAL
                 assert f"agent 1 (player) at {host.endpoints['a']}: {words}" in text
             else:
                 assert code is Code.OK

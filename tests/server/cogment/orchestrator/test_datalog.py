@@ -73,7 +73,8 @@ def check_things(samples: list[data_pb2.DatalogSample], trial_id: str, began_ns:
     actions = [[action.content for action in sample.actions] for sample in samples]
     assert actions == [[b"h0", b"a.1@0"], [b"h1", b"a.1@1"], []]
     values = [[(one.value, one.confidence) for one in sample.rewards] for sample in samples]
-    assert values == [[(9, 1), (2, 1)], [(0, 0), (0, 0)], [(0, 0), (0, 0)]]
+    assert values == [[(0, 0), (2, 1)], [(0, 0), (0, 0)], [(0, 0), (0, 0)]]
+    assert [one.value for one in samples[0].rewards[0].feedbacks] == [9]  # the human had its reward of tick 0 already
     texts = [[[one.payload.value for one in box.messages] for box in sample.messages] for sample in samples]
     assert texts == [  # for each actor, then for the environment
         [[], [], [b"to env"]],
@@ -124,6 +125,64 @@ def test_feedback_for_older_ticks_is_kept_and_changes_no_reward(tmp_path: Path) 
         rewards = [sample.rewards[0] for sample in samples_in(tmp_path / "log")]
         kept = [(tick, reward) for tick, reward in enumerate(rewards) if reward.feedbacks]
         assert [(tick, reward.value, list(reward.feedbacks)) for tick, reward in kept] == [(2, 0, [old])]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("ends_itself", [True, False])
+def test_feedback_and_messages_after_the_end_are_kept(ends_itself: bool, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        exporter = FakeExporter("exporter", CallLog())
+        params = TrialParams(max_steps=2 if ends_itself else 0)
+        async with listening(exporter) as (endpoint, _):
+            settings: dict[str, Any] = {"datalog_file": tmp_path / "log", "datalog_endpoint": endpoint}
+            async with trial_host((HUMAN, "a"), params=params, **settings) as host:
+                trial_id = (await host.start("someone")).trial_id
+                for _ in range(2):
+                    await host.act(trial_id)
+                if not ends_itself:
+                    await host.end(trial_id)
+                about = [
+                    Feedback(actor_id=1, tick_id=-1, value=5, confidence=1, content=b"now I see"),
+                    Feedback(actor_id=0, tick_id=1, value=-1, confidence=0.5),
+                ]
+                for _ in range(2):  # while agents and environment are ended, and afterwards
+                    await host.stub.GiveFeedback(api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=about))
+                    letters = [message(-1, "to env"), message(1, "to a")]
+                    await host.stub.SendMessage(api.TrialMessageRequest(trial_id=trial_id, messages=letters))
+                    await host.all_gone()
+                wrong = {
+                    "actor 2": Feedback(actor_id=2, tick_id=-1),
+                    "tick 3": Feedback(actor_id=0, tick_id=3),
+                    "finite": Feedback(actor_id=0, tick_id=-1, value=float("nan")),
+                }
+                for words, one in wrong.items():
+                    request = api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=[one])
+                    code, text = await status_of(host.stub.GiveFeedback(request))
+                    assert code is Code.INVALID_ARGUMENT
+                    assert words in text
+                foreign = api.TrialMessageRequest(trial_id=trial_id, messages=[message(0, "", sender=1)])
+                assert (await status_of(host.stub.SendMessage(foreign)))[0] is Code.INVALID_ARGUMENT
+                assert len(host.call_log.of("a", "OnMessage")) == 0
+            samples = samples_in(tmp_path / "log")
+            late = [sample for sample in samples if not sample.HasField("observations")]
+            assert len(samples) == 3 + len(late) == 3 + 4
+            assert {(one.trial_id, one.user_id) for one in late} == {(trial_id, "someone")}
+            for sample in (late[0], late[2]):
+                assert [list(one.feedbacks) for one in sample.rewards] == [
+                    [Feedback(actor_id=0, tick_id=1, value=-1, confidence=0.5)],
+                    [Feedback(actor_id=1, tick_id=2, value=5, confidence=1, content=b"now I see")],
+                ]
+                assert len(sample.messages) == 0
+            for sample in (late[1], late[3]):
+                texts = [[one.payload.value for one in box.messages] for box in sample.messages]
+                assert texts == [[], [b"to a"], [b"to env"]]
+                assert len(sample.rewards) == 0
+            by_stream = [[one.sample for one in log[1:]] for log in exporter.logs]
+            assert sorted(map(len, by_stream)) == [1, 1, 1, 1, 3]
+            assert all(log[0].trial_params.max_steps == params.max_steps for log in exporter.logs)
+            assert all(log[0].HasField("trial_params") for log in exporter.logs)
+            assert [one for log in by_stream for one in log if len(log) == 1] == late
 
     run(scenario)
 

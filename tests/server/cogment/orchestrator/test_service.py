@@ -1,6 +1,7 @@
 """The Client API: every call of the service Trial, and what is refused."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -187,7 +188,7 @@ def test_after_its_end_a_trial_answers_with_why_it_ended_and_end_is_no_error(nam
             assert (await host.act(trial_id)).trial_is_over
             for _ in range(2):  # while others are told, and afterwards
                 code, text = await status_of(getattr(host.stub, name)(CALLS[name](trial_id=trial_id)))
-                if name == "End":
+                if name in ("End", "GiveFeedback", "SendMessage"):  # feedback and messages go to the datalog
                     assert code is Code.OK
                 else:
                     assert code is Code.FAILED_PRECONDITION
@@ -199,7 +200,7 @@ def test_after_its_end_a_trial_answers_with_why_it_ended_and_end_is_no_error(nam
 
 def test_trials_that_are_over_are_forgotten_some_day(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.orchestrator.trials._MAX_ENDED", 2)
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.ended_trials._MAX_ENDED", 2)
         async with trial_host() as host:
             ids = [(await host.start()).trial_id for _ in range(3)]
             for trial_id in ids:
@@ -209,6 +210,46 @@ def test_trials_that_are_over_are_forgotten_some_day(monkeypatch: pytest.MonkeyP
             assert (await status_of(host.act(ids[2])))[0] is Code.FAILED_PRECONDITION
 
     run(scenario)
+
+
+def test_of_older_trials_only_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of ended trials is bounded by its size, too."""
+
+    async def scenario() -> None:
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.ended_trials._MAX_BYTES", 60)
+        async with trial_host() as host:
+            ids = [(await host.start()).trial_id for _ in range(3)]
+            for trial_id in ids:
+                await host.end(trial_id)
+            sizes = host.trials._ended._sizes_bytes
+            assert list(sizes) == ids[1:] or list(sizes) == ids[2:]
+            assert host.trials._ended._size_bytes == sum(sizes.values()) <= 60
+            kept, dropped = host.trials.final_reply(ids[2], 0), host.trials.final_reply(ids[0], 0)
+            assert kept is not None
+            assert kept.observation.data.content == b"seen 0@0"
+            assert dropped == api.TrialActionReply(trial_is_over=True)
+            about = [Feedback(actor_id=0, tick_id=-1)]
+            code, text = await status_of(
+                host.stub.GiveFeedback(api.TrialFeedbackRequest(trial_id=ids[0], feedbacks=about))
+            )
+            assert code is Code.FAILED_PRECONDITION
+            assert "is over: a client ended it" in text
+
+    run(scenario)
+
+
+def test_a_user_id_of_absurd_length_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with trial_host() as host:
+            code, text = await status_of(host.start("x" * 1_000_000))
+            assert code is Code.INVALID_ARGUMENT
+            assert text == "user_id has 1000000 characters: expected 1024 at most"
+            assert host.call_log.calls() == []
+            assert (await host.start("x" * 1024)).trial_id
+
+    with caplog.at_level(logging.INFO, "worldloom"):
+        run(scenario)
+    assert max(len(record.getMessage()) for record in caplog.records) < 400
 
 
 def test_end_ends_for_everyone() -> None:

@@ -1,12 +1,17 @@
 """ActionStream: actions as they come, answers in the same order, over a real socket."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import grpc
+import pytest
 
-from tests.support.trial_services import Code, TrialHost, hang, run, trial_host
+from tests.support.trial_services import Code, TrialHost, hang, message, run, trial_host
+from worldloom.protos.cogment.api import environment_pb2
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
+from worldloom.protos.cogment.api.common_pb2 import Feedback, ObservationData, TrialParams
+from worldloom.protos.errors import Internal
 from worldloom.server.cogment import services
 from worldloom.server.cogment.settings import HUMAN
 
@@ -109,10 +114,6 @@ def test_an_error_ends_the_stream_and_no_action_after_it_counts() -> None:
             assert (await stream.read()).observation.tick_id == 4
             assert (await _ends_with(stream))[0] is Code.INVALID_ARGUMENT
             assert host.call_log.of("env", "Update")[-1].action_set.actions == [b"first"]
-            stream = host.stub.ActionStream()
-            await host.end(trial_id)
-            await stream.write(action(trial_id))
-            assert (await _ends_with(stream))[0] is Code.FAILED_PRECONDITION
 
     run(scenario)
 
@@ -123,13 +124,123 @@ def test_a_trial_that_ends_answers_the_stream_that_waits_for_it() -> None:
             host.agents["a"].overrides["Decide"] = hang
             trial_id = (await host.start()).trial_id
             stream = host.stub.ActionStream()
-            for _ in range(2 * services._MAX_UNANSWERED):  # more than is read
+            count = 2 * services._MAX_UNANSWERED  # more than is read
+            for _ in range(count):
                 await stream.write(action(trial_id))
             await host.acted(trial_id)
             await host.end(trial_id)
-            code, text = await _ends_with(stream)
-            assert code is Code.FAILED_PRECONDITION
-            assert "is over: a client ended it" in text
+            replies = [await stream.read() for _ in range(count)]
+            assert all(reply.trial_is_over for reply in replies)
+            assert {reply.observation.data.content for reply in replies} == {b"seen 0@0"}
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+            assert await stream.code() is Code.OK
+
+    run(scenario)
+
+
+async def _fail(_request: Any, context: Any) -> None:
+    await context.abort(Code.INVALID_ARGUMENT, "I do not like it")
+
+
+async def _fail_here(_request: Any, _context: Any) -> Any:
+    raise Internal("a bug")
+
+
+async def _end_abnormally(host: TrialHost, trial_id: str, how: str) -> None:
+    if how == "agent stopped":
+        await host.servers["a"].stop(None)
+    elif how == "agent failed":
+        host.agents["a"].overrides["Reward"] = _fail
+    elif how == "another's End":
+        await host.end(trial_id)
+    elif how == "environment failed":
+        host.environment.overrides["Update"] = _fail_here
+    elif how == "server stopped":
+        host.trials.drain()
+    else:
+        assert how == "inactivity"
+        while host.trials.running_count:
+            await asyncio.sleep(0)
+
+
+ABNORMAL_ENDS = ("agent stopped", "agent failed", "another's End", "environment failed", "server stopped", "inactivity")
+
+
+@pytest.mark.parametrize("how", ABNORMAL_ENDS)
+def test_an_action_of_a_trial_that_ended_otherwise_is_answered_with_its_end(how: str) -> None:
+    """As SDK clients need it, which know no other end of a trial: the observation again, and what is pending."""
+
+    async def scenario() -> None:
+        params = TrialParams(max_inactivity=1 if how == "inactivity" else 0)
+        async with trial_host((HUMAN, "a"), params=params) as host:
+            trial_id = (await host.start()).trial_id
+            stream = host.stub.ActionStream()
+            await stream.write(action(trial_id))
+            assert (await stream.read()).observation.tick_id == 1
+            await host.call_log.until("a", "Decide", 2)
+            about = Feedback(actor_id=0, tick_id=-1, value=3, confidence=1)
+            await host.stub.GiveFeedback(api.TrialFeedbackRequest(trial_id=trial_id, feedbacks=[about]))
+            await host.stub.SendMessage(api.TrialMessageRequest(trial_id=trial_id, messages=[message(0, "hello")]))
+            await _end_abnormally(host, trial_id, how)
+            with contextlib.suppress(asyncio.InvalidStateError):  # a server that stops has ended the stream already
+                await stream.write(action(trial_id))
+            reply = await stream.read()
+            while not reply.trial_is_over:  # the agent had decided before it was stopped
+                assert how == "agent stopped"
+                await stream.write(action(trial_id))
+                reply = await stream.read()
+            assert reply.observation.data.content.startswith(b"seen 0@")
+            if how not in ("agent stopped", "agent failed"):
+                assert reply.observation.tick_id == 1
+                assert reply.reward.value == 3
+                assert [one.payload.value for one in reply.messages.messages] == [b"hello"]
+            with contextlib.suppress(asyncio.InvalidStateError):
+                await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+            assert await stream.code() is Code.OK
+
+    run(scenario)
+
+
+def test_a_server_that_stops_ends_streams_that_wait_for_nothing() -> None:
+    async def scenario() -> None:
+        async with trial_host() as host:
+            await host.start()
+            unused = host.stub.ActionStream()
+            await unused.write(action("no such trial"))
+            assert (await _ends_with(unused))[0] is Code.NOT_FOUND
+            unused = host.stub.ActionStream()
+            await unused.wait_for_connection()
+            host.trials.drain()
+            reply = await unused.read()
+            assert reply.trial_is_over
+            assert await unused.read() is grpc.aio.EOF
+            assert await unused.code() is Code.OK
+
+    run(scenario)
+
+
+def test_the_end_is_no_change_to_an_observation_that_was_a_delta() -> None:
+    async def scenario() -> None:
+        async with trial_host() as host:
+
+            async def change(_request: Any, _context: Any) -> Any:
+                observations = environment_pb2.ObservationSet(tick_id=1, actors_map=[0])
+                observations.observations.add(content=b"a change")
+                return environment_pb2.EnvUpdateReply(observation_set=observations)
+
+            host.environment.overrides["Update"] = change
+            trial_id = (await host.start()).trial_id
+            stream = host.stub.ActionStream()
+            await stream.write(action(trial_id))
+            assert (await stream.read()).observation.data.content == b"a change"
+            await host.end(trial_id)
+            await stream.write(action(trial_id))
+            reply = await stream.read()
+            assert (reply.trial_is_over, reply.observation.tick_id) == (True, 1)
+            assert reply.observation.data == ObservationData()
+            await stream.done_writing()
 
     run(scenario)
 

@@ -135,7 +135,7 @@ def test_max_steps_ends_a_trial() -> None:
     run(scenario)
 
 
-def test_a_human_is_told_the_reward_of_the_tick_before_and_at_the_end_the_last_as_well() -> None:
+def test_a_human_is_told_the_reward_of_each_tick_with_its_reply() -> None:
     async def scenario() -> None:
         async with trial_host((HUMAN, "a")) as host:
             host.environment.ends_at = 3
@@ -146,8 +146,8 @@ def test_a_human_is_told_the_reward_of_the_tick_before_and_at_the_end_the_last_a
             trial_id = (await host.start()).trial_id
             replies = [await host.act(trial_id) for _ in range(3)]
             values = [(reply.reward.value, reply.reward.confidence) for reply in replies]
-            assert values == [(0, 0), (1, 1), (2.5, 1)]  # the last is of ticks 1 and 2: the mean of 2 and 3
-            assert [(one.tick_id, one.value) for one in replies[-1].reward.feedbacks] == [(1, 2), (2, 3)]
+            assert values == [(1, 1), (2, 1), (3, 1)]
+            assert [(one.tick_id, one.value) for one in replies[-1].reward.feedbacks] == [(2, 3)]
             await host.all_gone()
             rewards = host.call_log.of("a", "Reward")
             assert [(one.tick_id, one.reward.value, one.reward.confidence) for one in rewards] == [
