@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as dm__env__rpc_dot_v1_dot_dm__env__rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16worldloom/trials.proto\x12\x10worldloom.trials\x1a\x1e\x64m_env_rpc/v1/dm_env_rpc.proto\"\xe5\x01\n\x11\x45nvironmentConfig\x12N\n\x0eworld_settings\x18\x01 \x03(\x0b\x32\x36.worldloom.trials.EnvironmentConfig.WorldSettingsEntry\x12\x33\n\ractor_classes\x18\x02 \x03(\x0b\x32\x1c.worldloom.trials.ActorClass\x1aK\n\x12WorldSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\xdb\x01\n\nActorClass\x12\n\n\x02id\x18\x01 \x01(\t\x12\x45\n\rjoin_settings\x18\x02 \x03(\x0b\x32..worldloom.trials.ActorClass.JoinSettingsEntry\x12\x1e\n\x16requested_observations\x18\x03 \x03(\t\x12\x0e\n\x06\x64\x65ltas\x18\x04 \x01(\x08\x1aJ\n\x11JoinSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\xa4\x01\n\x0bTrialConfig\x12H\n\x0eworld_settings\x18\x01 \x03(\x0b\x32\x30.worldloom.trials.TrialConfig.WorldSettingsEntry\x1aK\n\x12WorldSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\x87\x01\n\x06\x41\x63tion\x12\x36\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32%.worldloom.trials.Action.ActionsEntry\x1a\x45\n\x0c\x41\x63tionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\xa0\x01\n\x0bObservation\x12\x45\n\x0cobservations\x18\x01 \x03(\x0b\x32/.worldloom.trials.Observation.ObservationsEntry\x1aJ\n\x11ObservationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\xaa\x01\n\x10ObservationDelta\x12J\n\x0cobservations\x18\x01 \x03(\x0b\x32\x34.worldloom.trials.ObservationDelta.ObservationsEntry\x1aJ\n\x11ObservationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16worldloom/trials.proto\x12\x10worldloom.trials\x1a\x1e\x64m_env_rpc/v1/dm_env_rpc.proto\"\xf0\x02\n\x11\x45nvironmentConfig\x12N\n\x0eworld_settings\x18\x01 \x03(\x0b\x32\x36.worldloom.trials.EnvironmentConfig.WorldSettingsEntry\x12\x33\n\ractor_classes\x18\x02 \x03(\x0b\x32\x1c.worldloom.trials.ActorClass\x12\x1e\n\x11reward_confidence\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12#\n\x16zero_reward_confidence\x18\x04 \x01(\x02H\x01\x88\x01\x01\x12\x13\n\x0b\x61\x63tor_order\x18\x05 \x03(\t\x1aK\n\x12WorldSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\x42\x14\n\x12_reward_confidenceB\x19\n\x17_zero_reward_confidence\"\xdb\x01\n\nActorClass\x12\n\n\x02id\x18\x01 \x01(\t\x12\x45\n\rjoin_settings\x18\x02 \x03(\x0b\x32..worldloom.trials.ActorClass.JoinSettingsEntry\x12\x1e\n\x16requested_observations\x18\x03 \x03(\t\x12\x0e\n\x06\x64\x65ltas\x18\x04 \x01(\x08\x1aJ\n\x11JoinSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\x9a\x02\n\x0bTrialConfig\x12H\n\x0eworld_settings\x18\x01 \x03(\x0b\x32\x30.worldloom.trials.TrialConfig.WorldSettingsEntry\x12\x1e\n\x11reward_confidence\x18\x02 \x01(\x02H\x00\x88\x01\x01\x12#\n\x16zero_reward_confidence\x18\x03 \x01(\x02H\x01\x88\x01\x01\x1aK\n\x12WorldSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\x42\x14\n\x12_reward_confidenceB\x19\n\x17_zero_reward_confidence\"\x87\x01\n\x06\x41\x63tion\x12\x36\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32%.worldloom.trials.Action.ActionsEntry\x1a\x45\n\x0c\x41\x63tionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\xa0\x01\n\x0bObservation\x12\x45\n\x0cobservations\x18\x01 \x03(\x0b\x32/.worldloom.trials.Observation.ObservationsEntry\x1aJ\n\x11ObservationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\"\xaa\x01\n\x10ObservationDelta\x12J\n\x0cobservations\x18\x01 \x03(\x0b\x32\x34.worldloom.trials.ObservationDelta.ObservationsEntry\x1aJ\n\x11ObservationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.dm_env_rpc.v1.Tensor:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,27 +45,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBSERVATIONDELTA_OBSERVATIONSENTRY']._loaded_options = None
   _globals['_OBSERVATIONDELTA_OBSERVATIONSENTRY']._serialized_options = b'8\001'
   _globals['_ENVIRONMENTCONFIG']._serialized_start=77
-  _globals['_ENVIRONMENTCONFIG']._serialized_end=306
-  _globals['_ENVIRONMENTCONFIG_WORLDSETTINGSENTRY']._serialized_start=231
-  _globals['_ENVIRONMENTCONFIG_WORLDSETTINGSENTRY']._serialized_end=306
-  _globals['_ACTORCLASS']._serialized_start=309
-  _globals['_ACTORCLASS']._serialized_end=528
-  _globals['_ACTORCLASS_JOINSETTINGSENTRY']._serialized_start=454
-  _globals['_ACTORCLASS_JOINSETTINGSENTRY']._serialized_end=528
-  _globals['_TRIALCONFIG']._serialized_start=531
-  _globals['_TRIALCONFIG']._serialized_end=695
-  _globals['_TRIALCONFIG_WORLDSETTINGSENTRY']._serialized_start=231
-  _globals['_TRIALCONFIG_WORLDSETTINGSENTRY']._serialized_end=306
-  _globals['_ACTION']._serialized_start=698
-  _globals['_ACTION']._serialized_end=833
-  _globals['_ACTION_ACTIONSENTRY']._serialized_start=764
-  _globals['_ACTION_ACTIONSENTRY']._serialized_end=833
-  _globals['_OBSERVATION']._serialized_start=836
-  _globals['_OBSERVATION']._serialized_end=996
-  _globals['_OBSERVATION_OBSERVATIONSENTRY']._serialized_start=922
-  _globals['_OBSERVATION_OBSERVATIONSENTRY']._serialized_end=996
-  _globals['_OBSERVATIONDELTA']._serialized_start=999
-  _globals['_OBSERVATIONDELTA']._serialized_end=1169
-  _globals['_OBSERVATIONDELTA_OBSERVATIONSENTRY']._serialized_start=922
-  _globals['_OBSERVATIONDELTA_OBSERVATIONSENTRY']._serialized_end=996
+  _globals['_ENVIRONMENTCONFIG']._serialized_end=445
+  _globals['_ENVIRONMENTCONFIG_WORLDSETTINGSENTRY']._serialized_start=321
+  _globals['_ENVIRONMENTCONFIG_WORLDSETTINGSENTRY']._serialized_end=396
+  _globals['_ACTORCLASS']._serialized_start=448
+  _globals['_ACTORCLASS']._serialized_end=667
+  _globals['_ACTORCLASS_JOINSETTINGSENTRY']._serialized_start=593
+  _globals['_ACTORCLASS_JOINSETTINGSENTRY']._serialized_end=667
+  _globals['_TRIALCONFIG']._serialized_start=670
+  _globals['_TRIALCONFIG']._serialized_end=952
+  _globals['_TRIALCONFIG_WORLDSETTINGSENTRY']._serialized_start=321
+  _globals['_TRIALCONFIG_WORLDSETTINGSENTRY']._serialized_end=396
+  _globals['_ACTION']._serialized_start=955
+  _globals['_ACTION']._serialized_end=1090
+  _globals['_ACTION_ACTIONSENTRY']._serialized_start=1021
+  _globals['_ACTION_ACTIONSENTRY']._serialized_end=1090
+  _globals['_OBSERVATION']._serialized_start=1093
+  _globals['_OBSERVATION']._serialized_end=1253
+  _globals['_OBSERVATION_OBSERVATIONSENTRY']._serialized_start=1179
+  _globals['_OBSERVATION_OBSERVATIONSENTRY']._serialized_end=1253
+  _globals['_OBSERVATIONDELTA']._serialized_start=1256
+  _globals['_OBSERVATIONDELTA']._serialized_end=1426
+  _globals['_OBSERVATIONDELTA_OBSERVATIONSENTRY']._serialized_start=1179
+  _globals['_OBSERVATIONDELTA_OBSERVATIONSENTRY']._serialized_end=1253
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EnvironmentConfig(_message.Message):
-    __slots__ = ("world_settings", "actor_classes")
+    __slots__ = ("world_settings", "actor_classes", "reward_confidence", "zero_reward_confidence", "actor_order")
     class WorldSettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -17,9 +17,15 @@ class EnvironmentConfig(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_dm_env_rpc_pb2.Tensor, _Mapping]] = ...) -> None: ...
     WORLD_SETTINGS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    REWARD_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    ZERO_REWARD_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_ORDER_FIELD_NUMBER: _ClassVar[int]
     world_settings: _containers.MessageMap[str, _dm_env_rpc_pb2.Tensor]
     actor_classes: _containers.RepeatedCompositeFieldContainer[ActorClass]
-    def __init__(self, world_settings: _Optional[_Mapping[str, _dm_env_rpc_pb2.Tensor]] = ..., actor_classes: _Optional[_Iterable[_Union[ActorClass, _Mapping]]] = ...) -> None: ...
+    reward_confidence: float
+    zero_reward_confidence: float
+    actor_order: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, world_settings: _Optional[_Mapping[str, _dm_env_rpc_pb2.Tensor]] = ..., actor_classes: _Optional[_Iterable[_Union[ActorClass, _Mapping]]] = ..., reward_confidence: _Optional[float] = ..., zero_reward_confidence: _Optional[float] = ..., actor_order: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ActorClass(_message.Message):
     __slots__ = ("id", "join_settings", "requested_observations", "deltas")
@@ -41,7 +47,7 @@ class ActorClass(_message.Message):
     def __init__(self, id: _Optional[str] = ..., join_settings: _Optional[_Mapping[str, _dm_env_rpc_pb2.Tensor]] = ..., requested_observations: _Optional[_Iterable[str]] = ..., deltas: bool = ...) -> None: ...
 
 class TrialConfig(_message.Message):
-    __slots__ = ("world_settings",)
+    __slots__ = ("world_settings", "reward_confidence", "zero_reward_confidence")
     class WorldSettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,8 +56,12 @@ class TrialConfig(_message.Message):
         value: _dm_env_rpc_pb2.Tensor
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_dm_env_rpc_pb2.Tensor, _Mapping]] = ...) -> None: ...
     WORLD_SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    REWARD_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    ZERO_REWARD_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     world_settings: _containers.MessageMap[str, _dm_env_rpc_pb2.Tensor]
-    def __init__(self, world_settings: _Optional[_Mapping[str, _dm_env_rpc_pb2.Tensor]] = ...) -> None: ...
+    reward_confidence: float
+    zero_reward_confidence: float
+    def __init__(self, world_settings: _Optional[_Mapping[str, _dm_env_rpc_pb2.Tensor]] = ..., reward_confidence: _Optional[float] = ..., zero_reward_confidence: _Optional[float] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("actions",)

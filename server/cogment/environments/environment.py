@@ -208,8 +208,8 @@ class EngineEnvironment:
         return api.EnvUpdateReply(
             observation_set=_observation_set(result),
             feedbacks=[
-                Feedback(actor_id=actor, tick_id=_LATEST_TICK, value=reward, confidence=1.0)
-                for actor, reward in enumerate(result.rewards)
+                Feedback(actor_id=actor, tick_id=_LATEST_TICK, value=reward, confidence=confidence)
+                for actor, (reward, confidence) in enumerate(result.rewards)
             ],
             end_trial=result.is_last,
         )

@@ -4,6 +4,7 @@ The configuration is a `worldloom.trials.EnvironmentConfig`, from the request or
 `worldloom.trials.TrialConfig` replaces single settings of the world. Engine thread only.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from worldloom.protos.cogment.api.environment_pb2 import EnvStartRequest
 from worldloom.protos.errors import InvalidArgument, RequestError, ResourceExhausted
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.cogment.environments.trial_world import (
+    RewardConfidence,
     TrialWorld,
     WorldActor,
     observation_layout,
@@ -56,11 +58,14 @@ class TrialStart:
     world_settings: Mapping[str, object]
     """Settings of CreateWorld."""
     classes: tuple[ActorClass, ...]
+    actors: tuple[ActorClass, ...]
+    """Class of each actor, by actor id."""
+    confidence: RewardConfidence
 
     @property
     def actor_count(self) -> int:
         """Number of actors of all classes."""
-        return sum(one.actor_count for one in self.classes)
+        return len(self.actors)
 
 
 def create_trial_world(
@@ -81,13 +86,12 @@ def create_trial_world(
                 f"{world.pool.family.name!r} has agents"
             )
         layout_cache = engine.layout_cache(observation_layout)
-        classes = [one for one in start.classes for _ in range(one.actor_count)]
-        actors = [_join(directory, world, index, one, layout_cache) for index, one in enumerate(classes)]
+        actors = [_join(directory, world, index, one, layout_cache) for index, one in enumerate(start.actors)]
         _check_size(actors, engine.limits.max_reply_bytes)
     except RequestError:
         directory.destroy(world)
         raise
-    return TrialWorld(engine, start.trial_id, world, actors, when_over)
+    return TrialWorld(engine, start.trial_id, world, actors, start.confidence, when_over)
 
 
 def parse_start(request: EnvStartRequest, default_config: trials_pb2.EnvironmentConfig | None) -> TrialStart:
@@ -107,7 +111,34 @@ def parse_start(request: EnvStartRequest, default_config: trials_pb2.Environment
     }
     if "lanes" in settings:
         raise InvalidArgument("world setting 'lanes' is given: expected none, since a trial is a world of one lane")
-    return TrialStart(request.trial_id, settings, _parse_classes(config.actor_classes, request.actor_counts))
+    classes = _parse_classes(config.actor_classes, request.actor_counts)
+    actors = _order_actors(classes, config.actor_order)
+    return TrialStart(request.trial_id, settings, classes, actors, _parse_confidence(config, trial_config))
+
+
+def _parse_confidence(config: trials_pb2.EnvironmentConfig, trial_config: trials_pb2.TrialConfig) -> RewardConfidence:
+    found = {}
+    for name in RewardConfidence._fields:
+        for given in (config, trial_config):
+            if given.HasField(name):
+                found[name] = getattr(given, name)
+        if name in found and not (math.isfinite(found[name]) and found[name] >= 0):
+            raise InvalidArgument(f"{name} is {found[name]}: expected a finite number, 0 or more")
+    return RewardConfidence(**found)
+
+
+def _order_actors(classes: Sequence[ActorClass], order: Sequence[str]) -> tuple[ActorClass, ...]:
+    """Return the class of each actor: as `order` says, or class by class if it is empty."""
+    in_classes = [one for one in classes for _ in range(one.actor_count)]
+    if not order:
+        return tuple(in_classes)
+    if sorted(order) != sorted(one.id for one in in_classes):
+        counts = ", ".join(f"{one.actor_count} of {shown(one.id)}" for one in classes[:8])
+        raise InvalidArgument(
+            f"actor_order has {len(order)} names: expected one for each actor, as actor_counts says: {counts}"
+        )
+    by_id = {one.id: one for one in classes}
+    return tuple(by_id[name] for name in order)
 
 
 def _parse_classes(classes: Sequence[trials_pb2.ActorClass], counts: Sequence[int]) -> tuple[ActorClass, ...]:

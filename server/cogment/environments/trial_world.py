@@ -54,6 +54,18 @@ class EncodedObservation(NamedTuple):
     is_snapshot: bool
 
 
+class RewardConfidence(NamedTuple):
+    """Confidence of the feedback with which a trial's world gives rewards."""
+
+    reward_confidence: float = 1.0
+    zero_reward_confidence: float = 0.0
+    """For rewards of 0, which say nothing in most worlds: by default they do not count beside others' feedback."""
+
+    def of(self, reward: float) -> float:
+        """Return the confidence for a reward."""
+        return self.reward_confidence if reward else self.zero_reward_confidence
+
+
 class TickResult(NamedTuple):
     """Observations and rewards of all actors after a tick."""
 
@@ -62,7 +74,8 @@ class TickResult(NamedTuple):
     observations: list[EncodedObservation]
     actors_map: list[int]
     """Index of each actor's observation."""
-    rewards: list[float]
+    rewards: list[tuple[float, float]]
+    """Reward of each actor and its confidence."""
     is_last: bool
     """True if the episode has ended, and the trial with it."""
 
@@ -144,11 +157,13 @@ class TrialWorld:
         trial_id: str,
         world: World,
         actors: Sequence[WorldActor],
+        confidence: RewardConfidence,
         when_over: Callable[["TrialWorld", str], None],
     ) -> None:
         self._engine = engine
         self.trial_id = trial_id
         self._world, self._actors = world, actors
+        self._confidence = confidence
         self._world.has_streams = False
         self._world.when_gone = self._set_over
         self._when_over = when_over
@@ -210,7 +225,7 @@ class TrialWorld:
         encoded = [actor.encode(step.reply, tick.as_snapshot) for actor, step in zip(self._actors, steps, strict=True)]
         observations, actors_map = deduplicate(encoded)
         is_last = not all(step.agent.is_running for step in steps)
-        rewards = [_reward(step) for step in steps]
+        rewards = [(reward, self._confidence.of(reward)) for reward in map(_reward, steps)]
         result = TickResult(self._next_tick_id, time.time_ns(), observations, actors_map, rewards, is_last)
         self._next_tick_id += 1
         if is_last:

@@ -34,6 +34,7 @@ _FIXED_JOIN_SETTINGS = {
     OBSERVATIONS: "they are a key beside 'join'",
 }
 """Settings of JoinWorld that actor classes do not have, and the reason."""
+_CONFIDENCES = ("reward_confidence", "zero_reward_confidence")
 
 
 class ActorClass(NamedTuple):
@@ -47,11 +48,14 @@ class ActorClass(NamedTuple):
 
 def parse_world_config(config: Entry, classes: Sequence[ActorClass], actors: Entry, limits: Limits) -> bytes:
     """Return a serialized EnvironmentConfig; `actors` is the file's list of actors, for error messages."""
-    parts = config.section(("world", "actor_classes"), required=("world",))
+    parts = config.section(("world", "actor_classes", *_CONFIDENCES), required=("world",))
     directory = WorldDirectory(limits, time.monotonic)
     settings = _parse_settings(parts["world"])
     world = _create_world(directory, parts["world"], settings, sum(one.actor_count for one in classes), actors)
     found = content.EnvironmentConfig()
+    for name in _CONFIDENCES:
+        if name in parts:
+            setattr(found, name, parts[name].weight())
     _pack_settings(found.world_settings, settings)
     given = parts.get("actor_classes")
     sections = {} if given is None else given.section([one.id for one in classes])

@@ -5,6 +5,7 @@ create objects, and nested aliases are not expanded.
 """
 
 import difflib
+import math
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -111,6 +112,14 @@ class Entry:
         expected = f"a number of seconds above 0, {format_number(maximum)} at most"
         value = self.scalar(expected)
         if type(value) not in (int, float) or not 0 < value <= maximum:
+            self.raise_expected(expected)
+        return float(value)
+
+    def weight(self) -> float:
+        """Return a finite number, 0 or more."""
+        expected = "a finite number, 0 or more"
+        value = self.scalar(expected)
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
             self.raise_expected(expected)
         return float(value)
 

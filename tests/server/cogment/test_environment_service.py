@@ -90,7 +90,7 @@ async def test_update_gives_observations_feedback_and_the_end(served: Environmen
         assert {one.snapshot for one in reply.observation_set.observations} == {tick_id == 2}
         for actor, seen in enumerate(watcher.see(reply.observation_set)):
             same(seen, {name: np.asarray(direct.observe(name, actor)[0]) for name in ("position", "reward")})
-        assert [(one.actor_id, one.tick_id, one.confidence) for one in reply.feedbacks] == [(0, -1, 1), (1, -1, 1)]
+        assert [(one.actor_id, one.tick_id, one.confidence) for one in reply.feedbacks] == [(0, -1, 0), (1, -1, 0)]
         assert [one.value for one in reply.feedbacks] == direct.pool.reward[direct.lanes[0]].tolist()
         assert reply.end_trial == (tick_id == 3)
         assert not reply.messages

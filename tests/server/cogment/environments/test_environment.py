@@ -120,13 +120,26 @@ def test_actors_see_what_the_world_shows_until_it_ends(
         assert {one.snapshot for one in seen.observations} == {not deltas}
         expected.check(watcher.see(seen))
         assert [(one.actor_id, one.value) for one in reply.feedbacks] == expected.rewards
-        assert {(one.tick_id, one.confidence) for one in reply.feedbacks} == {(-1, 1.0)}
+        assert all((one.tick_id, one.confidence) == (-1, float(one.value != 0)) for one in reply.feedbacks)
         assert not reply.messages
         assert reply.end_trial == expected.has_ended
         if reply.end_trial:
             break
     assert tick_id > 5
     harness.check_empty()
+
+
+def test_rewards_have_the_confidence_of_the_configuration(harness: EngineHarness) -> None:
+    """A ball falls beside the paddle: rewards of 0, then -1."""
+    environment = config(actor_class("p", "reward"), family="catch", seed=7)
+    environment.reward_confidence, environment.zero_reward_confidence = 0.5, 0.25
+    harness.start("t", [1], environment)
+    found = []
+    while not found or not reply.end_trial:
+        reply = harness.update("t", IDLE)
+        found += [(one.value, one.confidence) for one in reply.feedbacks]
+    assert set(found[:-1]) == {(0.0, 0.25)}
+    assert found[-1] in ((1.0, 0.5), (-1.0, 0.5))
 
 
 def test_actions_that_are_not_sent_do_nothing(harness: EngineHarness, cpu: CPURenderer) -> None:

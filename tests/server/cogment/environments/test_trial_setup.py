@@ -52,6 +52,43 @@ def test_classes_and_how_many_actors_each_has() -> None:
     assert start.actor_count == 2
 
 
+@pytest.mark.parametrize(
+    ("common", "own", "expected"),
+    [
+        ({}, {}, (1, 0)),
+        ({"reward_confidence": 0.5, "zero_reward_confidence": 0.25}, {}, (0.5, 0.25)),
+        ({"reward_confidence": 0.5, "zero_reward_confidence": 0.25}, {"zero_reward_confidence": 0}, (0.5, 0)),
+        ({}, {"reward_confidence": 2}, (2, 0)),
+    ],
+)
+def test_the_confidence_of_rewards(
+    common: dict[str, float], own: dict[str, float], expected: tuple[float, float]
+) -> None:
+    environment = config(actor_class("a"), family="maze")
+    environment.MergeFrom(trials_pb2.EnvironmentConfig(**common))  # type: ignore[arg-type]
+    request = starting("t", [1], environment)
+    request.trial_config.content = trials_pb2.TrialConfig(**own).SerializeToString()  # type: ignore[arg-type]
+    assert parse_start(request, None).confidence == expected
+
+
+@pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf")])
+def test_a_confidence_that_cannot_be(value: float) -> None:
+    request = starting("t", [1], config(actor_class("a"), family="maze"))
+    request.trial_config.content = trials_pb2.TrialConfig(zero_reward_confidence=value).SerializeToString()
+    with pytest.raises(InvalidArgument, match="zero_reward_confidence is .*: expected a finite number, 0 or more"):
+        parse_start(request, None)
+
+
+def test_actors_in_an_order_of_their_own() -> None:
+    environment = config(actor_class("a"), actor_class("b"), family="maze")
+    assert [one.id for one in parse_start(starting("t", [2, 1], environment), None).actors] == ["a", "a", "b"]
+    environment.actor_order.extend(["a", "b", "a"])
+    assert [one.id for one in parse_start(starting("t", [2, 1], environment), None).actors] == ["a", "b", "a"]
+    for counts in ([1, 2], [2, 2], [1, 1]):
+        with pytest.raises(InvalidArgument, match="actor_order has 3 names: expected one for each actor, as"):
+            parse_start(starting("t", counts, environment), None)
+
+
 def test_defaults_are_for_starts_without_a_configuration() -> None:
     defaults, other = config(actor_class("d"), family="catch"), config(actor_class("o"), family="maze")
     assert parse_start(starting("t"), defaults).world_settings == {"family": "catch"}

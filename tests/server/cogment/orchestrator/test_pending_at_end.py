@@ -116,7 +116,7 @@ def test_the_last_reward_reaches_an_agent_though_the_datalog_is_slow() -> None:
                 waiting.set()
                 await asyncio.Event().wait()
 
-            state._write = write  # type: ignore[method-assign]
+            state._write = write  # type: ignore[method-assign,assignment]
             action = host.act(trial_id)
             await waiting.wait()
             del state._write
