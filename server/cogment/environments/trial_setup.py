@@ -6,6 +6,7 @@ The configuration is a `worldloom.trials.EnvironmentConfig`, from the request or
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,14 +59,22 @@ class TrialStart:
     world_settings: Mapping[str, object]
     """Settings of CreateWorld."""
     classes: tuple[ActorClass, ...]
-    actors: tuple[ActorClass, ...]
-    """Class of each actor, by actor id."""
+    actor_order: tuple[str, ...]
+    """Class of each actor, by actor id; if empty, actors are in the order of their classes."""
     confidence: RewardConfidence
 
     @property
     def actor_count(self) -> int:
         """Number of actors of all classes."""
-        return len(self.actors)
+        return sum(one.actor_count for one in self.classes)
+
+    @property
+    def actors(self) -> list[ActorClass]:
+        """Class of each actor, by actor id."""
+        if not self.actor_order:
+            return [one for one in self.classes for _ in range(one.actor_count)]
+        by_id = {one.id: one for one in self.classes}
+        return [by_id[name] for name in self.actor_order]
 
 
 def create_trial_world(
@@ -112,8 +121,9 @@ def parse_start(request: EnvStartRequest, default_config: trials_pb2.Environment
     if "lanes" in settings:
         raise InvalidArgument("world setting 'lanes' is given: expected none, since a trial is a world of one lane")
     classes = _parse_classes(config.actor_classes, request.actor_counts)
-    actors = _order_actors(classes, config.actor_order)
-    return TrialStart(request.trial_id, settings, classes, actors, _parse_confidence(config, trial_config))
+    _check_order(config.actor_order, classes)
+    confidence = _parse_confidence(config, trial_config)
+    return TrialStart(request.trial_id, settings, classes, tuple(config.actor_order), confidence)
 
 
 def _parse_confidence(config: trials_pb2.EnvironmentConfig, trial_config: trials_pb2.TrialConfig) -> RewardConfidence:
@@ -127,18 +137,12 @@ def _parse_confidence(config: trials_pb2.EnvironmentConfig, trial_config: trials
     return RewardConfidence(**found)
 
 
-def _order_actors(classes: Sequence[ActorClass], order: Sequence[str]) -> tuple[ActorClass, ...]:
-    """Return the class of each actor: as `order` says, or class by class if it is empty."""
-    in_classes = [one for one in classes for _ in range(one.actor_count)]
-    if not order:
-        return tuple(in_classes)
-    if sorted(order) != sorted(one.id for one in in_classes):
+def _check_order(order: Sequence[str], classes: Sequence[ActorClass]) -> None:
+    if order and Counter(order) != {one.id: one.actor_count for one in classes if one.actor_count}:
         counts = ", ".join(f"{one.actor_count} of {shown(one.id)}" for one in classes[:8])
         raise InvalidArgument(
             f"actor_order has {len(order)} names: expected one for each actor, as actor_counts says: {counts}"
         )
-    by_id = {one.id: one for one in classes}
-    return tuple(by_id[name] for name in order)
 
 
 def _parse_classes(classes: Sequence[trials_pb2.ActorClass], counts: Sequence[int]) -> tuple[ActorClass, ...]:

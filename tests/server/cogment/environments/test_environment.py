@@ -134,10 +134,12 @@ def test_rewards_have_the_confidence_of_the_configuration(harness: EngineHarness
     environment = config(actor_class("p", "reward"), family="catch", seed=7)
     environment.reward_confidence, environment.zero_reward_confidence = 0.5, 0.25
     harness.start("t", [1], environment)
-    found = []
-    while not found or not reply.end_trial:
+    found: list[tuple[float, float]] = []
+    is_over = False
+    while not is_over:
         reply = harness.update("t", IDLE)
         found += [(one.value, one.confidence) for one in reply.feedbacks]
+        is_over = reply.end_trial
     assert set(found[:-1]) == {(0.0, 0.25)}
     assert found[-1] in ((1.0, 0.5), (-1.0, 0.5))
 

@@ -75,7 +75,7 @@ def test_the_confidence_of_rewards(
 def test_a_confidence_that_cannot_be(value: float) -> None:
     request = starting("t", [1], config(actor_class("a"), family="maze"))
     request.trial_config.content = trials_pb2.TrialConfig(zero_reward_confidence=value).SerializeToString()
-    with pytest.raises(InvalidArgument, match="zero_reward_confidence is .*: expected a finite number, 0 or more"):
+    with pytest.raises(InvalidArgument, match=r"zero_reward_confidence is .*: expected a finite number, 0 or more"):
         parse_start(request, None)
 
 
