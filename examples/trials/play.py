@@ -11,6 +11,8 @@ from worldloom.protos.cogment.api.common_pb2 import Action
 from worldloom.protos.cogment.api.orchestrator_pb2_grpc import TrialStub
 from worldloom.protos.worldloom import trials_pb2
 
+CONNECT_TIMEOUT_S = 5.0
+
 
 def frame_of(content: bytes) -> np.ndarray:
     """Return the frame in an observation, [height, width, 3]."""
@@ -30,6 +32,13 @@ def random_action() -> Action:
 def play(address: str) -> None:
     """Run one trial."""
     with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
+        except grpc.FutureTimeoutError:
+            raise SystemExit(
+                f"there is no server at {address}: start one with worldloom serve --cogment examples/trials/trial.yaml, "
+                "or say where it is with --address"
+            ) from None
         trials = TrialStub(channel)
         start = trials.Start(api.TrialStartRequest(user_id="me"))
         observation, goals, is_over = start.observation, 0.0, False
@@ -45,4 +54,7 @@ def play(address: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--address", default="127.0.0.1:9000", help="of the server (default: %(default)s)")
-    play(parser.parse_args().address)
+    try:
+        play(parser.parse_args().address)
+    except grpc.RpcError as error:
+        raise SystemExit(f"the trial failed: {error.code().name}: {error.details()}") from None

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scripts.support.server_process import serving
+from scripts.support.stream_client import free_port
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/trials"
@@ -52,6 +53,25 @@ def test_a_human_and_an_agent_play(tmp_path: Path) -> None:
     goals, ticks = int(of_human[3]) + int(of_agent[2]), int(of_human[2])
     assert goals <= 8
     assert ticks == 200 or goals == 8
+
+
+def test_the_client_says_in_a_sentence_what_is_missing(tmp_path: Path) -> None:
+    """Without a server, and with one whose agent is not there."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-W", "error", str(FOLDER / "play.py"), "--address"]
+    alone = subprocess.run([*command, address], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert alone.returncode == 1
+    assert alone.stderr == (
+        f"there is no server at {address}: start one with worldloom serve --cogment examples/trials/trial.yaml, or say "
+        "where it is with --address\n"
+    )
+    text = (FOLDER / "trial.yaml").read_text().replace("127.0.0.1:9001", f"127.0.0.1:{free_port()}")
+    (tmp_path / "trial.yaml").write_text(text)
+    with serving("--cogment", str(tmp_path / "trial.yaml")) as server:
+        played = subprocess.run([*command, server.address], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert played.returncode == 1
+    assert played.stderr.startswith("the trial failed: UNAVAILABLE: agent 1 (seeker) at grpc://127.0.0.1:")
+    assert played.stderr.count("\n") == 1
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:

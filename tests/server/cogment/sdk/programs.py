@@ -28,7 +28,12 @@ class Program:
         environment["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
         command = [str(PYTHON), "-u", str(FOLDER / name), *words]
         self._process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.printed: list[str] = []
@@ -57,6 +62,16 @@ class Program:
                 return
         raise AssertionError(f"it ended, and printed\n{''.join(self.printed)}")
 
+    def say(self, line: str) -> None:
+        """Write a line to its stdin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def terminate(self) -> None:
+        """Ask it to end, with SIGTERM."""
+        self._process.terminate()
+
     def finish(self) -> None:
         """Wait for its end, which is a good one."""
         code = self._process.wait(TIMEOUT_S)
@@ -67,8 +82,9 @@ class Program:
         self._process.kill()
         self._process.wait(TIMEOUT_S)
         self._reader.join(TIMEOUT_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def _next_line(self) -> str | None:
         try:

@@ -1,4 +1,4 @@
-"""Services of the Cogment SDK: python services.py agent|environment|hooks PORT
+"""Services of the Cogment SDK: python services.py agent|environment|endless|hooks PORT
 
 Lines of JSON on stdout tell what happened to them.
 """
@@ -115,6 +115,16 @@ class Counter(cogment.Environment):
         return table
 
 
+class Endless(Counter):
+    """The same, for trials that go on."""
+
+    def update(self, actions: Any) -> Any:
+        """The next."""
+        table = super().update(actions)
+        self.end_trial = False
+        return table
+
+
 class Shortener(cogment.TrialHooks):
     """Makes every trial STEPS ticks long."""
 
@@ -128,5 +138,5 @@ class Shortener(cogment.TrialHooks):
 
 
 if __name__ == "__main__":
-    kind = {"agent": Seeker, "environment": Counter, "hooks": Shortener}[sys.argv[1]]
+    kind = {"agent": Seeker, "environment": Counter, "endless": Endless, "hooks": Shortener}[sys.argv[1]]
     cogment.GrpcServer(kind, cog_settings, int(sys.argv[2])).serve()

@@ -146,8 +146,8 @@ def as_float32(value: float) -> float:
 
 
 def weighed(reward: float) -> float:
-    """The world's reward and the client's feedback, -2 at half the confidence."""
-    return (reward * 1.0 - 2.0 * 0.5) / 1.5
+    """The world's reward and the client's feedback, -2 at half the confidence; rewards of 0 do not count."""
+    return (reward * 1.0 - 2.0 * 0.5) / 1.5 if reward else -2.0
 
 
 def test_a_human_and_two_agents_play(there: Stage) -> None:
@@ -159,8 +159,8 @@ def test_a_human_and_two_agents_play(there: Stage) -> None:
     assert [tick["tick"] for tick in ticks] == list(range(1, 13))
     assert all(tick["sees"] == start["sees"] and not tick["over"] for tick in ticks)
     # In tick 0 both agents gave the human half a point and wrote to it, and the first sent its message back.
-    assert ticks[0]["feedbacks"] == 0
-    assert (ticks[1]["feedbacks"], ticks[1]["reward"]) == (3, pytest.approx((0.5 + 0.5 + 0.0) / 3))
+    assert (ticks[0]["feedbacks"], ticks[0]["reward"]) == (3, 0.5)  # the world's reward of 0 does not count
+    assert (ticks[1]["feedbacks"], ticks[1]["reward"]) == (1, 0.0)
     assert [sorted(names) for _, names in ticks[0]["heard"]] == [["move", "turn"]] * 2
     assert [sender for sender, _ in ticks[0]["heard"]] == [1, 2]
     assert ticks[1]["heard"] == [[1, ["turn"]]]
@@ -168,7 +168,7 @@ def test_a_human_and_two_agents_play(there: Stage) -> None:
     assert not any("message_from" in fact for fact in told[1])
     for actor, facts in enumerate(told, start=1):
         rewards = [fact["reward"] for fact in facts if "reward" in fact]
-        assert len(rewards) == 11  # the twelfth is not settled when the client ends the trial
+        assert len(rewards) == 12
         assert sorted({round(reward, 4) for reward in rewards}) == [
             round(weighed(0.0), 4),
             weighed(1.0),
