@@ -36,8 +36,8 @@ def play(address: str) -> None:
             grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
         except grpc.FutureTimeoutError:
             raise SystemExit(
-                f"there is no server at {address}: start one with worldloom serve --cogment examples/trials/trial.yaml, "
-                "or say where it is with --address"
+                f"there is no server at {address}: start one with worldloom serve --cogment examples/trials/trial.yaml,"
+                " or say where it is with --address"
             ) from None
         trials = TrialStub(channel)
         start = trials.Start(api.TrialStartRequest(user_id="me"))
