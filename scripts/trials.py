@@ -33,8 +33,8 @@ from worldloom.protos.cogment.api.environment_pb2_grpc import EnvironmentStub
 
 MAX_INACTIVITY_S = 2
 SEEDS = 20
-WHEN_AGENTS_DIE = {"UNAVAILABLE", "INTERNAL", "FAILED_PRECONDITION"}
-"""Expected statuses: the agent is unreachable, it does not know the trial, or the trial is over."""
+WHEN_AGENTS_DIE = {"UNAVAILABLE", "INTERNAL"}
+"""Expected statuses: the agent is unreachable, or was started again and does not know the trial."""
 ACTORS = 2
 """Number of actors of each trial."""
 _TIMEOUT_S = 600.0

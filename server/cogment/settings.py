@@ -26,6 +26,8 @@ ENVIRONMENT_ID = -1
 """Id of the environment as the sender or receiver of a message."""
 _MAX_ACTORS = 4096
 
+ActorIds: TypeAlias = Literal["class_order", "file_order"]
+"""Order in which actors get their ids: class by class, as the Cogment SDK counts them, or as the file lists them."""
 AgentFailure: TypeAlias = Literal["end", "idle"]
 """Effect on a trial of an agent that fails or misses its deadline: end it, or continue without its action."""
 
@@ -35,7 +37,7 @@ class TrialSettings:
     """Settings that every trial of a server starts from."""
 
     actor_classes: tuple[str, ...]
-    """Ids of the classes. Actor ids are assigned class by class, in this order."""
+    """Ids of the classes, in the order of `actor_counts`."""
     params: TrialParams
     """Parameters before hooks change them. Endpoints are HUMAN, BUILT_IN or grpc://HOST:PORT."""
     pre_hooks: tuple[str, ...] = ()
@@ -46,6 +48,7 @@ class TrialSettings:
     """Endpoint of a LogExporter service."""
     deadline_s: float = 10.0
     """Timeout of each call to an agent, a remote environment or a hook."""
+    actor_ids: ActorIds = "class_order"
     on_agent_failure: AgentFailure = "end"
     max_trials: int = 1024
     """Maximum number of trials that run at the same time."""
@@ -95,10 +98,12 @@ class Actors:
         return self.all[actor_id]
 
 
-def parse_actors(params: TrialParams, actor_classes: Sequence[str]) -> Actors:
-    """Return the actors that parameters name, ordered by class; raise InvalidArgument for invalid parameters."""
+def parse_actors(params: TrialParams, actor_classes: Sequence[str], order: ActorIds = "class_order") -> Actors:
+    """Return the actors that parameters name, in the order of their ids; raise InvalidArgument if they are invalid."""
     _check_params(params, actor_classes)
-    in_order = [given for name in actor_classes for given in params.actors if given.actor_class == name]
+    in_order = list(params.actors)
+    if order == "class_order":
+        in_order.sort(key=lambda given: actor_classes.index(given.actor_class))
     actors = tuple(
         Actor(actor_id, given.actor_class, given.endpoint, given.config if given.HasField("config") else None)
         for actor_id, given in enumerate(in_order)

@@ -83,6 +83,19 @@ class Entry:
         return [Entry(self._file, f"{self.path}[{n}]", node) for n, node in enumerate(self._node.value)]
 
     @property
+    def is_mapping(self) -> bool:
+        """Return whether the value is a mapping."""
+        return isinstance(self._node, yaml.MappingNode)
+
+    def plain(self) -> Any:
+        """Return the value as plain dicts, lists and scalars."""
+        constructor = yaml.constructor.SafeConstructor()
+        try:
+            return constructor.construct_document(self._node)
+        except (yaml.YAMLError, ValueError, ArithmeticError, LookupError) as error:
+            self.fail(f"{self.path} cannot be read: {error}")
+
+    @property
     def is_list(self) -> bool:
         """Return whether the value is a list."""
         return isinstance(self._node, yaml.SequenceNode)
@@ -133,7 +146,7 @@ class Entry:
 
     def data(self) -> bytes:
         """Return bytes, written in base64."""
-        return self._parse(bytes, "bytes in base64, such as !!binary CgR0ZXN0, since the message type is unknown")
+        return self._parse(bytes, "a mapping, or bytes in base64, such as !!binary CgR0ZXN0")
 
     def _parse(self, kind: type[T], expected: str, is_valid: Callable[[T], bool] = lambda _: True) -> T:
         value = self.scalar(expected)

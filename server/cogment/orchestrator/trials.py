@@ -7,10 +7,13 @@ import asyncio
 import uuid
 from functools import partial
 
+from google.protobuf.message import DecodeError
+
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import TrialParams
 from worldloom.protos.cogment.api.hooks_pb2 import TrialContext
 from worldloom.protos.errors import InvalidArgument, ResourceExhausted, Unavailable
+from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.cogment.environments.environment import Environment, TrialEnvironment
 from worldloom.server.cogment.orchestrator.datalog import Datalog
 from worldloom.server.cogment.orchestrator.ended_trials import EndedTrial, EndedTrials, LateCalls
@@ -167,7 +170,7 @@ class Trials:
             )
 
     def _create(self, context: TrialContext, params: TrialParams) -> Trial:
-        actors = parse_actors(params, self._settings.actor_classes)
+        actors = parse_actors(params, self._settings.actor_classes, self._settings.actor_ids)
         agents = [
             RemoteAgent(actor, context.trial_id, self._channels.acquire(actor.endpoint), self._settings.deadline_s)
             for actor in actors.agents
@@ -191,6 +194,8 @@ class Trials:
         endpoint, deadline_s = params.environment.endpoint, self._settings.deadline_s
         if endpoint == BUILT_IN:
             environment, name = self._built_in, "the environment of this server"
+            if self._settings.actor_ids == "file_order":
+                _set_actor_order(params, actors)
         else:
             channel = self._channels.acquire(endpoint)
             environment, name = RemoteEnvironment(endpoint, channel, deadline_s), f"the environment at {endpoint}"
@@ -224,3 +229,13 @@ class Trials:
         if trial is not None and trial.has_started:
             return trial
         raise self._ended.error(trial_id)
+
+
+def _set_actor_order(params: TrialParams, actors: Actors) -> None:
+    """Tell an environment of this server the class of each actor, which `actor_counts` alone does not say."""
+    try:
+        config = trials_pb2.EnvironmentConfig.FromString(params.environment.config.content)
+    except DecodeError:
+        return  # reported when the environment is started
+    config.actor_order[:] = [actor.class_id for actor in actors.all]
+    params.environment.config.content = config.SerializeToString()

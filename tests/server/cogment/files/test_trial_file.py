@@ -260,9 +260,13 @@ def test_what_all_actors_see_fits_into_a_reply(tmp_path: Path) -> None:
             "config:",
             "26: key 'endpoint' is missing in trial_params.actors[0]: expected a value for it",
         ),
-        ("!!binary aGVsbG8=", "{name: x}", "30: trial_params.actors[1].config is a mapping: expected bytes in base64"),
-        ("!!binary aGVsbG8=", "hello", "30: trial_params.actors[1].config is 'hello': expected bytes in base64"),
-        ("!!binary aGVsbG8=", "!!binary ä", "30: trial_params.actors[1].config is bytes: expected bytes in base64"),
+        (
+            "!!binary aGVsbG8=",
+            "{name: x}",
+            "30: trial_params.actors[1].config is a mapping: expected config_type of actor class 'player' to name its",
+        ),
+        ("!!binary aGVsbG8=", "hello", "30: trial_params.actors[1].config is 'hello': expected a mapping, or bytes in"),
+        ("!!binary aGVsbG8=", "!!binary ä", "30: trial_params.actors[1].config is bytes: expected a mapping, or byt"),
         (
             "max_steps: 100",
             "max_steps: -1",
@@ -291,7 +295,7 @@ def test_what_all_actors_see_fits_into_a_reply(tmp_path: Path) -> None:
         (
             "endpoint: worldloom",
             "endpoint: grpc://e:1",
-            "13: trial_params.environment.config is a mapping: expected byt",
+            "13: trial_params.environment.config is a mapping: expected environment.config_type to name",
         ),
         (
             "endpoint: worldloom",
@@ -340,7 +344,13 @@ def test_files_that_are_none(text: str, told: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("{type: kafka}", "datalog.type is 'kafka': expected one of file, grpc, none"),
+        ("{type: kafka}", "datalog.type is 'kafka': expected one of file, raw, grpc, none"),
+        ("{type: raw}", "key 'file' is missing in datalog"),
+        ("{type: raw, file: out, path: out}", "unknown key 'path' in datalog: expected some of type, file, fields"),
+        (
+            "{type: raw, file: out, fields: {exclude: [game.Observation.pixels]}}",
+            "datalog.fields.exclude is given: expected none, since all fields are recorded",
+        ),
         ("{type: file}", "key 'path' is missing in datalog"),
         ("{type: file, path: nowhere/log}", "datalog.path is 'nowhere/log': expected a file in an existing folder"),
         ("{type: file, path: /tmp}", "datalog.path is '/tmp': expected a file in an existing folder"),
@@ -443,6 +453,12 @@ def test_the_page_names_every_key() -> None:
         "type",
         "path",
         "url",
+        "file",
+        "instances",
+        "count",
+        "proto",
+        "reward_confidence",
+        "zero_reward_confidence",
     }
     known |= {"world", "join", "observations", "deltas", "width", "height", "samples", "max_reply_bytes", "family"}
     named = {word for code in re.findall(r"`([^`\n]+)`", page) for word in re.findall(r"\w+", code)}

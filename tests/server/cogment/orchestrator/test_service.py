@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.trial_services import Code, hang, message, run, status_of, trial_host
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams, VersionRequest
+from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.cogment.settings import HUMAN
 from worldloom.server.config import Limits
 
@@ -68,6 +70,27 @@ def test_configurations_are_there_if_they_are_given_and_else_not_even_empty() ->
             (to_agent,) = host.call_log.of("a", "Start")
             assert to_agent.HasField("config")
             assert not to_agent.HasField("trial_config")
+
+    run(scenario)
+
+
+def test_actors_in_the_order_of_the_file() -> None:
+    async def scenario() -> None:
+        actors = ("hider:a", f"seeker:{HUMAN}", "hider:b")
+        for remote in (False, True):
+            settings: dict[str, Any] = {"actor_classes": CLASSES, "actor_ids": "file_order"}
+            async with trial_host(actors, remote_environment=remote, **settings) as host:
+                reply = await host.start()
+                assert (reply.actor_id, list(reply.actor_counts)) == (1, [1, 2, 0])
+                assert reply.observation.data.content == b"seen 1@0"
+                assert [host.call_log.of(name, "Start")[0].actor_id for name in ("a", "b")] == [0, 2]
+                await host.act(reply.trial_id, 1, b"mine")
+                (update,) = host.call_log.of("env", "Update")
+                assert update.action_set.actions == [b"a.0@0", b"mine", b"b.2@0"]
+                (start,) = host.call_log.of("env", "Start")
+                assert list(start.actor_counts) == [1, 2, 0]
+                config = trials_pb2.EnvironmentConfig.FromString(start.config.content)
+                assert list(config.actor_order) == ([] if remote else ["hider", "seeker", "hider"])
 
     run(scenario)
 
