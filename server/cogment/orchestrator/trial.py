@@ -96,8 +96,8 @@ class TrialRun:
         await self._finish_starting()
         late = self.rewards.pop_late()
         rewards = [(tick, self.rewards.close_tick(tick)) for tick in self.rewards.open_ticks]
-        to_environment = self.messages.pop(ENVIRONMENT_ID)
-        await asyncio.gather(self._agents.end(rewards, self.messages), self._environment.end(to_environment))
+        ends = self._agents.end(rewards, self.messages), self._environment.end(self.messages.pop(ENVIRONMENT_ID))
+        await asyncio.gather(*ends)
         for tick, given in rewards:
             if tick == self.rewards.tick and self._observations is not None:  # the last one has no actions
                 self._record(self._observations, ())
@@ -142,8 +142,7 @@ class TrialRun:
         """End a trial without humans whose clients were inactive for `max_inactivity`; 0 means no limit."""
         limit_s = self._params.max_inactivity
         if limit_s and not self._actors.humans and self.humans.inactive_s > limit_s:
-            reason = f"its clients were inactive for {limit_s} s (max_inactivity): expected Heartbeat"
-            raise TrialEnded(Ending(reason))
+            raise TrialEnded(Ending(f"its clients were inactive for {limit_s} s (max_inactivity): expected Heartbeat"))
 
     async def _wait_for_humans(self) -> dict[int, bytes]:
         timeout_s = self._params.max_inactivity or self._idle_s
@@ -151,8 +150,8 @@ class TrialRun:
             return await self.humans.collect_actions(timeout_s)
         except TimeoutError:
             limit = "max_inactivity" if self._params.max_inactivity else "--idle-world-s"
-            reason = f"its humans were inactive for {timeout_s:g} s ({limit}): expected Action or Heartbeat"
-            raise TrialEnded(Ending(reason)) from None
+            expected = "expected Action or Heartbeat"
+            raise TrialEnded(Ending(f"its humans were inactive for {timeout_s:g} s ({limit}): {expected}")) from None
 
     async def _ask_agents(self) -> dict[int, bytes]:
         decisions = await self._agents.decide(self.observation_of)

@@ -19,9 +19,10 @@ TIMEOUT_S = 60.0
 
 
 class Program:
-    """One of the programs here. What it prints is collected all the while, so that it never waits for a reader."""
+    """A program, one of those here unless it has a path. What it prints is collected all the while, so that it never
+    waits for a reader."""
 
-    def __init__(self, name: str, *words: str) -> None:
+    def __init__(self, name: str | Path, *words: str) -> None:
         if not PYTHON.exists():
             raise FileNotFoundError(f"there is no {PYTHON}: expected the Cogment SDK there; make cogment-sdk gets it")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -55,11 +56,11 @@ class Program:
             facts.append(self.next_fact())
         return facts
 
-    def wait_for(self, text: str) -> None:
+    def wait_for(self, text: str) -> str:
         """Wait for a line that has this in it."""
         while (line := self._next_line()) is not None:
             if text in line:
-                return
+                return line
         raise AssertionError(f"it ended, and printed\n{''.join(self.printed)}")
 
     def say(self, line: str) -> None:
