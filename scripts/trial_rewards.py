@@ -187,7 +187,7 @@ async def run(trials: int, at_once: int) -> Report:
         await asyncio.to_thread(killer.stop)
         await log.until_all_ended(_TIMEOUT_S)
         last = [asyncio.create_task(Player(stub, number, STOPS, log).play()) for number in range(at_once)]
-        while sum(log.ways[trial_id] == STOPS for trial_id in log.started) < at_once:
+        while STOPS not in log.rewarded_ways or sum(log.ways[one] == STOPS for one in log.started) < at_once:
             await asyncio.sleep(0.01)
         report.expect(await asyncio.to_thread(server.stop) == 0, f"the server failed: {server.log[-2000:]}")
         await asyncio.gather(*last)
@@ -198,14 +198,13 @@ async def run(trials: int, at_once: int) -> Report:
 
 
 async def play_all(stub: Any, trials: int, at_once: int, log: TrialLog) -> None:
-    """Play until so many trials have been started, and at least one for each way to end."""
+    """Play until so many trials have been started, and one was rewarded for each way to end."""
     numbers = itertools.count()
 
     async def play_some() -> None:
         for number in numbers:
             await Player(stub, number, ENDS[number % len(ENDS)], log).play()
-            ways = [log.ways[trial_id] for trial_id in log.started]
-            if len(ways) >= trials and {*ENDS} <= {*ways}:
+            if len(log.started) >= trials and {*ENDS} <= log.rewarded_ways:
                 return
 
     await asyncio.gather(*(play_some() for _ in range(at_once)))

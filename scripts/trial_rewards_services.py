@@ -41,6 +41,11 @@ class TrialLog:
         self._next_ticks: dict[tuple[str, int], int] = {}
         """Tick whose reward comes next, for each agent that was started and has not ended."""
 
+    @property
+    def rewarded_ways(self) -> set[str]:
+        """Ways to end of trials in which an agent has got a reward."""
+        return {self.ways[trial_id] for (trial_id, _), total in self.agents.items() if total}
+
     def start(self, actor: tuple[str, int]) -> None:
         if actor in self.agents:
             self.problems.append(f"{actor} was started twice")

@@ -352,6 +352,13 @@ async def trial_host(
             assert not (await asyncio.wait(tasks, timeout=TIMEOUT_S / 2))[1]
 
 
+def let_time_pass(host: TrialHost, trial_id: str) -> None:
+    """Let all humans of a trial have been inactive for an hour."""
+    humans = host.trials._running[trial_id].state.humans
+    humans._last_active_s -= 3600
+    humans._has_acted.set()  # it looks at the time again
+
+
 def _tasks_of_ours() -> set["asyncio.Task[Any]"]:
     """Return the tasks that the server's code has created; handlers of calls are created by gRPC."""
     coroutines = {task: task.get_coro() for task in asyncio.all_tasks()}

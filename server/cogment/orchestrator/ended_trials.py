@@ -20,6 +20,8 @@ _MAX_ENDED = 4096
 """Maximum number of ended trials whose reason is kept."""
 _MAX_BYTES = 16 << 20
 """Maximum size of the final replies and parameters that are kept of ended trials."""
+_ACTOR_BYTES = 128
+"""Approximate memory of an actor's empty lists of feedback."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,12 @@ class EndedTrial:
 
     @property
     def size_bytes(self) -> int:
-        """Size of what is dropped first."""
-        params_bytes = 0 if self.late_calls is None else self.late_calls.recorder.size_bytes
-        return params_bytes + sum(int(reply.ByteSize()) for reply in self.final_replies.values())
+        """Approximate size of what is dropped first."""
+        replies_bytes = sum(int(reply.ByteSize()) for reply in self.final_replies.values())
+        if self.late_calls is None:
+            return replies_bytes
+        actors_bytes = _ACTOR_BYTES * self.late_calls.rewards.actor_count
+        return replies_bytes + actors_bytes + self.late_calls.recorder.size_bytes
 
 
 class EndedTrials:
@@ -78,8 +83,8 @@ class EndedTrials:
     def add(self, trial_id: str, trial: EndedTrial) -> None:
         """Add a trial that has just ended."""
         self._trials[trial_id] = trial
-        self._sizes_bytes[trial_id] = trial.size_bytes
-        self._size_bytes += trial.size_bytes
+        self._sizes_bytes[trial_id] = size_bytes = trial.size_bytes
+        self._size_bytes += size_bytes
         if len(self._trials) > _MAX_ENDED:
             oldest = next(iter(self._trials))
             self._drop_details(oldest)

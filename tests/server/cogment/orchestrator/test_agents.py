@@ -131,17 +131,14 @@ def test_an_agent_that_fails_or_is_late_ends_the_trial(what: str, how: Any, code
     async def scenario() -> None:
         async with trial_host((HUMAN, "a", "b"), deadline_s=1) as host:
             host.agents["b"].messages[1] = [message(1, "hello")]
+            permits = asyncio.Semaphore(1)  # for the decision of tick 0; that of tick 1 waits
+            host.agents["a"].delays["Decide"] = permits.acquire
             trial_id = (await host.start()).trial_id
-            gate = asyncio.Event()
-            host.agents["a"].delays["Decide"] = gate.wait
-            first = host.act(trial_id)
-            gate.set()
-            await first
-            gate.clear()
+            await host.act(trial_id)
             action = host.act(trial_id)
             await host.acted(trial_id)
             host.agents["a"].overrides[what] = how
-            gate.set()
+            permits.release()
             found, text = await status_of(action)
             assert found is code
             assert text.startswith(f"trial '{trial_id}' is over: agent 1 (player) at {host.endpoints['a']}: {what} ")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.trial_services import Code, TrialHost, hang, message, run, status_of, trial_host
+from tests.support.trial_services import Code, TrialHost, hang, let_time_pass, message, run, status_of, trial_host
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, TrialParams
 from worldloom.protos.errors import Internal
@@ -45,8 +45,7 @@ def told(host: TrialHost, name: str = "a") -> list[tuple[int, float]]:
 @pytest.mark.parametrize("how", ENDS)
 def test_an_agent_gets_its_last_reward_feedback_and_message_before_its_end(how: str) -> None:
     async def scenario() -> None:
-        params = TrialParams(max_inactivity=1 if how == "inactivity" else 0)
-        async with trial_host((HUMAN, "a", "b"), params=params) as host:
+        async with trial_host((HUMAN, "a", "b"), params=TrialParams(max_inactivity=1000)) as host:
             reward_world(host, TICKS)
             trial_id = (await host.start()).trial_id
             for _ in range(TICKS):
@@ -56,6 +55,8 @@ def test_an_agent_gets_its_last_reward_feedback_and_message_before_its_end(how: 
             await give(host, trial_id, 7, "well done")
             if how == "client":
                 await host.end(trial_id)
+            elif how == "inactivity":
+                let_time_pass(host, trial_id)
             elif how == "other agent fails":
                 host.agents["b"].overrides["Reward"] = fail
                 assert (await status_of(host.act(trial_id)))[0] is Code.INTERNAL

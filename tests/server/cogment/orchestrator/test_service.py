@@ -239,14 +239,14 @@ def test_of_older_trials_only_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch
     """What is kept of ended trials is bounded by its size, too."""
 
     async def scenario() -> None:
-        monkeypatch.setattr("worldloom.server.cogment.orchestrator.ended_trials._MAX_BYTES", 60)
+        monkeypatch.setattr("worldloom.server.cogment.orchestrator.ended_trials._MAX_BYTES", 200)
         async with trial_host() as host:
             ids = [(await host.start()).trial_id for _ in range(3)]
             for trial_id in ids:
                 await host.end(trial_id)
             sizes = host.trials._ended._sizes_bytes
-            assert list(sizes) == ids[1:] or list(sizes) == ids[2:]
-            assert host.trials._ended._size_bytes == sum(sizes.values()) <= 60
+            assert list(sizes) == ids[2:]  # a trial takes more than half of that
+            assert host.trials._ended._size_bytes == sum(sizes.values()) <= 200
             kept, dropped = host.trials.final_reply(ids[2], 0), host.trials.final_reply(ids[0], 0)
             assert kept is not None
             assert kept.observation.data.content == b"seen 0@0"

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.trial_services import Code, TrialHost, hang, message, run, trial_host
+from tests.support.trial_services import Code, TrialHost, hang, let_time_pass, message, run, trial_host
 from worldloom.protos.cogment.api import environment_pb2
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.common_pb2 import Feedback, ObservationData, TrialParams
@@ -160,6 +160,7 @@ async def _end_abnormally(host: TrialHost, trial_id: str, how: str) -> None:
         host.trials.drain()
     else:
         assert how == "inactivity"
+        let_time_pass(host, trial_id)
         while host.trials.running_count:
             await asyncio.sleep(0)
 
@@ -172,8 +173,7 @@ def test_an_action_of_a_trial_that_ended_otherwise_is_answered_with_its_end(how:
     """As SDK clients need it, which know no other end of a trial: the observation again, and what is pending."""
 
     async def scenario() -> None:
-        params = TrialParams(max_inactivity=1 if how == "inactivity" else 0)
-        async with trial_host((HUMAN, "a"), params=params) as host:
+        async with trial_host((HUMAN, "a"), params=TrialParams(max_inactivity=1000)) as host:
             trial_id = (await host.start()).trial_id
             stream = host.stub.ActionStream()
             await stream.write(action(trial_id))

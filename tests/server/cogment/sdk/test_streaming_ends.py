@@ -135,19 +135,19 @@ def test_the_environment_is_gone_or_the_human_silent(tmp_path: Path) -> None:
     environment = f"{{endpoint: 'grpc://127.0.0.1:{port}'}}"
     with ExitStack() as at_the_end:
         gone = at_the_end.enter_context(running_service("endless", port))
-        made = at_the_end.enter_context(stage(tmp_path, environment, 2))
+        made = at_the_end.enter_context(stage(tmp_path, environment, 4))
         at_the_end.enter_context(running_service("agent", made.agent_port))
         acting, thinking = at_the_end.enter_context(clients(made.server.address))
         trials = [one.next_fact()["trial"] for one in (acting, thinking)]
         thinking.facts_until(plays=True)
         deadline_s = time.monotonic() + TIMEOUT_S
-        while "inactive for 2 s" not in made.server.log:
+        while "inactive for 4 s" not in made.server.log:
             assert time.monotonic() < deadline_s, made.server.log
             time.sleep(0.05)
         thinking.say("")
         silent_since_s = thinking.next_fact()["acts_at_s"]
         silent = check_end(
-            thinking, silent_since_s, made.server, "inactive for 2 s (max_inactivity)", ("OK",), trials[1]
+            thinking, silent_since_s, made.server, "inactive for 4 s (max_inactivity)", ("OK",), trials[1]
         )
         acting.facts_until(plays=True)
         since_s = time.time()
