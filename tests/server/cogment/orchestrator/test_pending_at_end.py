@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import random
 from typing import Any
 
+import grpc
 import pytest
 
 from tests.support.trial_services import Code, TrialHost, hang, let_time_pass, message, run, status_of, trial_host
@@ -189,6 +191,50 @@ def test_an_agent_that_start_did_not_reach_is_not_ended() -> None:
             await host.all_gone()
             ends = [call for call in host.call_log.calls() if call.endswith("End")]
             assert sorted(ends) == ["b End", "env End"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_was_started_is_ended_once_and_nobody_else(seed: int) -> None:
+    """Trials that fail, are given up or are ended while they start, at random moments."""
+    rng = random.Random(seed)
+
+    async def pause() -> None:
+        for _ in range(rng.randint(0, 20)):
+            await asyncio.sleep(0)
+
+    async def refuse(_request: Any, context: Any) -> None:
+        await context.abort(rng.choice([Code.INTERNAL, Code.INVALID_ARGUMENT]), "not now")
+
+    async def refuse_here(_request: Any, _context: Any) -> None:
+        raise Internal("not now")
+
+    async def scenario() -> None:
+        async with trial_host((HUMAN, "a", "b", "a")) as host:
+            for one in (host.environment, *host.agents.values()):
+                one.delays["Start"] = pause
+            for _ in range(12):
+                for agent in host.agents.values():
+                    agent.overrides = {"Start": refuse} if rng.random() < 0.3 else {}
+                host.environment.overrides = {"Start": refuse_here} if rng.random() < 0.2 else {}
+                call = host.stub.Start(api.TrialStartRequest())
+                await pause()
+                if rng.random() < 0.5:
+                    call.cancel()
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+                    trial_id = (await call).trial_id
+                    await pause()
+                    await host.end(trial_id)
+            host.trials.drain()
+            await host.all_gone()
+            seen: dict[tuple[Any, ...], list[str]] = {}
+            for service, method, request in host.call_log.logged:
+                if method in ("Start", "End"):
+                    key = service, request.trial_id, getattr(request, "actor_id", None)
+                    seen.setdefault(key, []).append(method)
+            assert seen
+            assert {tuple(methods) for methods in seen.values()} == {("Start", "End")}
 
     run(scenario)
 
