@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.protos import errors
-from worldloom.protos.errors import Internal, RequestError
+from worldloom.protos.errors import Internal, RequestError, Unavailable
 from worldloom.server.cogment.services import respond, version_info
 from worldloom.server.cogment.status import abort, error_from_status, shorten
 
@@ -53,6 +53,7 @@ def test_there_and_back(kind: type[RequestError]) -> None:
 def test_every_status_becomes_a_refusal(status: grpc.StatusCode) -> None:
     refusal = error_from_status(rpc_error(status, None), "it")
     known = {kind.code: kind for kind in KINDS}
+    known[grpc.StatusCode.CANCELLED.value[0]] = Unavailable  # by a service that stops
     assert type(refusal) is known.get(status.value[0], Internal)
     assert status.name in str(refusal)
 

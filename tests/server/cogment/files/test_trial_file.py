@@ -215,9 +215,9 @@ def test_what_all_actors_see_fits_into_a_reply(tmp_path: Path) -> None:
             "agent: 0",
             "20: key 'agent' in trial_params.environment.config.actor_classes.player.join: expect",
         ),
-        ("width: 32", "width: 0", "20: setting 'width' is 0: expected an integer from 1 to 16384"),
+        ("width: 32", "width: 0", "20: setting 'width' is 0: expected an integer from 1 to 8192"),
         ("width: 32, height: 24", "samples: 3", "20: setting 'samples' is 3: expected 1 or 4"),
-        ("width: 32, height: 24", "width: 9000, height: 9000", "20: frames of 9000 × 9000 are 81000000 pixels"),
+        ("width: 32, height: 24", "width: 8192, height: 8192", "20: frames of 8192 × 8192 are 67108864 pixels"),
         (
             "{width: 32, height: 24}\n          observations: [eye.rgb,",
             "{width: 1024, height: 1024}\n          observations: [eye.rgb, eye.depth,",
