@@ -83,9 +83,9 @@ class Internal(RequestError):
     code = 13
 
     @classmethod
-    def caused_by(cls, what: str, error: BaseException, then: str = "") -> "Internal":
-        """Return the error for a failure: what failed, type and text of the exception, and what happens then."""
-        return cls(f"{what}: {exception_text(error)}{'. ' + then if then else ''}")
+    def caused_by(cls, what: str, error: BaseException) -> "Internal":
+        """Return the error for a failure: what failed, and type and text of the exception."""
+        return cls(f"{what}: {exception_text(error)}")
 
 
 class Unavailable(RequestError):

@@ -267,7 +267,7 @@ async def respond(context: Any, call: Awaitable[T]) -> T:
         reported = error
     except Exception as error:
         log.error("request failed")
-        reported = Internal(f"the server failed: {type(error).__name__}; its log has more")
+        reported = Internal.caused_by("the server failed", error)
     return await abort(context, reported)
 
 

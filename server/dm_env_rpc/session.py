@@ -159,11 +159,14 @@ class Session:
                     known = ", ".join(f"{uid} ({reader.name})" for uid, reader in self._readers.items())
                     raise InvalidArgument(f"action {uid} does not exist: expected some of {known or 'none'}")
                 actions[reader.name] = reader.read(tensor)
-        self.engine.step(Step(agent, actions, observations, self._answer_step, self._fail))
+        self.engine.step(Step(agent, actions, observations, self._answer_step, self._fail_step))
 
     def _answer_step(self, step: Step) -> None:
         if not self._is_closed:
             self._send_bytes(step.reply)
+
+    def _fail_step(self, error: RequestError) -> None:
+        self._fail(Internal(f"{error}. The next step begins a new sequence") if isinstance(error, Internal) else error)
 
     def _reset(self, request: rpc.ResetRequest) -> rpc.EnvironmentResponse:
         agent = self._joined("Reset")

@@ -396,4 +396,4 @@ def _fail_steps(steps: Iterable[Step], what: str, error: Exception) -> None:
     """Fail steps because of a bug. The agents' next steps begin new sequences."""
     for step in steps:
         step.agent.state = INTERRUPTED
-        step.fail(Internal.caused_by(what, error, "The next step begins a new sequence"))
+        step.fail(Internal.caused_by(what, error))

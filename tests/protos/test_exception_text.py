@@ -45,6 +45,7 @@ def test_directories_are_left_out(parts: list[str]) -> None:
     assert text == f"ValueError: cannot read {parts[-1]} at all"
 
 
-def test_what_failed_and_what_follows() -> None:
-    error = Internal.caused_by("the family failed", ValueError("it broke"), "The next step begins a new sequence")
-    assert str(error) == "the family failed: ValueError: it broke. The next step begins a new sequence"
+def test_what_failed_and_why() -> None:
+    assert str(Internal.caused_by("the family failed", ValueError("it broke"))) == (
+        "the family failed: ValueError: it broke"
+    )

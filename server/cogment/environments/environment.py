@@ -25,7 +25,7 @@ from worldloom.protos.errors import (
     Unavailable,
 )
 from worldloom.protos.worldloom import trials_pb2
-from worldloom.server.cogment.environments.trial_setup import create_trial_world
+from worldloom.server.cogment.environments.trial_setup import TrialStart, create_trial_world, parse_start
 from worldloom.server.cogment.environments.trial_world import Answer, Reply, TickResult, TrialWorld, trial_over
 from worldloom.server.cogment.settings import ENVIRONMENT_ID
 from worldloom.server.dm_env_rpc.tensors import MAX_NAME_LENGTH, shown
@@ -184,7 +184,7 @@ class EngineEnvironment:
         started: list[TrialWorld] = []
 
         def start(answer: Answer) -> None:
-            started.append(self._worlds.start(request, answer))
+            self._worlds.start(request, answer, started.append)
 
         def undo() -> None:
             for trial in started:
@@ -278,6 +278,17 @@ def _observation_set(result: TickResult) -> api.ObservationSet:
     )
 
 
+def _answer_errors(call: Callable[[Answer], None], answer: Answer) -> None:
+    """Make a call that answers; answer with its error if it raises one."""
+    try:
+        call(answer)
+    except RequestError as error:
+        answer(error)
+    except Exception as error:
+        log.error("request failed")
+        answer(Internal.caused_by("the server failed", error))
+
+
 class TrialWorlds:
     """The trials in an engine, by id. Engine thread only.
 
@@ -295,25 +306,30 @@ class TrialWorlds:
     def serve(self, pending: Any, call: Callable[[Answer], None]) -> None:
         """Make a call and deliver exactly one reply to `pending`: its answer, or the error that it raises."""
         self._engine.counters.requests += 1
-        answer = partial(self._send, pending)
-        try:
-            call(answer)
-        except RequestError as error:
-            answer(error)
-        except Exception as error:
-            log.error("request failed")
-            answer(Internal(f"the server failed: {type(error).__name__}; its log has more"))
+        _answer_errors(call, partial(self._send, pending))
 
-    def start(self, request: api.EnvStartRequest, answer: Answer) -> TrialWorld:
-        """Start a trial; answer with its first TickResult."""
-        trial_id = request.trial_id
+    def start(self, request: api.EnvStartRequest, answer: Answer, started: Callable[[TrialWorld], None]) -> None:
+        """Start a trial, once its family has been built; call `started`, and answer with its first TickResult."""
+        start = parse_start(request, self._default_config)
+
+        def create(check_prepared: Callable[[], None]) -> None:
+            def call(answer: Answer) -> None:
+                check_prepared()
+                started(self._create(start, answer))
+
+            _answer_errors(call, answer)
+
+        self._engine.prepare(start.world_settings, create)
+
+    def _create(self, start: TrialStart, answer: Answer) -> TrialWorld:
+        trial_id = start.trial_id
         if self._engine.is_draining:
             raise Unavailable(SHUTTING_DOWN)
         if trial_id in self._trials:
             raise AlreadyExists(
                 f"trial {shown(trial_id)} exists already: expected a new id, or End of that trial first"
             )
-        trial = create_trial_world(self._engine, request, self._default_config, self._remove)
+        trial = create_trial_world(self._engine, start, self._remove)
         self._trials[trial_id] = trial
         self._ended.pop(trial_id, None)
         self._engine.counters.trials += 1

@@ -77,14 +77,8 @@ class TrialStart:
         return [by_id[name] for name in self.actor_order]
 
 
-def create_trial_world(
-    engine: Engine,
-    request: EnvStartRequest,
-    default_config: trials_pb2.EnvironmentConfig | None,
-    when_over: Callable[[TrialWorld, str], None],
-) -> TrialWorld:
+def create_trial_world(engine: Engine, start: TrialStart, when_over: Callable[[TrialWorld, str], None]) -> TrialWorld:
     """Create the world of a trial and its actors; if any of it is invalid, raise RequestError and leave nothing."""
-    start = parse_start(request, default_config)
     directory = engine.directory
     world = directory.create(_world_settings(start))
     try:

@@ -124,7 +124,8 @@ class PendingTick:
         self.as_snapshot = as_snapshot
         self.answer = answer
         self.steps: list[Step] = []
-        self.has_failed = False
+        self.error: RequestError | None = None
+        """The error of the first step that failed."""
         self._finish = finish
         self._missing = actor_count
 
@@ -133,9 +134,9 @@ class PendingTick:
         self.steps.append(step)
         self._count_down()
 
-    def fail(self, _error: RequestError) -> None:
+    def fail(self, error: RequestError) -> None:
         """Note that an actor's step failed: the world failed, which is logged, or was destroyed."""
-        self.has_failed = True
+        self.error = self.error or error
         self._count_down()
 
     def _count_down(self) -> None:
@@ -211,12 +212,12 @@ class TrialWorld:
             self._engine.step(Step(actor.agent, action, actor.request, tick.add, tick.fail))
 
     def _finish(self, tick: PendingTick) -> None:
-        if not tick.has_failed:
+        if tick.error is None:
             tick.answer(self._build_result(tick))
         elif self._world.is_gone:
             tick.answer(trial_over(self.trial_id, self._end_reason))
         else:  # some agents may have advanced and others not: the trial cannot continue
-            reason = f"family {self._world.pool.family.name!r} failed; the server's log has more"
+            reason = str(tick.error)
             self.end(reason)
             tick.answer(Internal(f"trial {shown(self.trial_id)} is over: {reason}"))
 

@@ -20,7 +20,7 @@ from worldloom.protos.cogment.api import environment_pb2 as env_api
 from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.cogment.api.agent_pb2 import AgentDecideReply, MessageCollection, Reward
 from worldloom.protos.cogment.api.common_pb2 import Feedback, Message, Observation, TrialParams
-from worldloom.protos.errors import Internal, RequestError, Unavailable
+from worldloom.protos.errors import Internal, RequestError, Unavailable, exception_text
 from worldloom.server.cogment.environments.environment import TrialEnvironment
 from worldloom.server.cogment.environments.trial_world import InvalidAction
 from worldloom.server.cogment.orchestrator.datalog import TrialRecorder
@@ -386,7 +386,7 @@ class Trial:
             return Ending("the server stopped it", Unavailable)
         except Exception as error:
             log.error("trial failed", trial=self.id)
-            return Ending(f"the server failed: {type(error).__name__}; its log has more", Internal)
+            return Ending(f"the server failed: {exception_text(error)}", Internal)
         assert self._ending is not None
         return self._ending
 

@@ -210,7 +210,7 @@ def test_after_end(harness: EngineHarness) -> None:
 def test_no_more_than_some_are_remembered(harness: EngineHarness) -> None:
     def start_and_end() -> None:
         for number in range(1026):
-            harness.environment._worlds.start(starting(f"t{number}"), lambda reply: None)
+            harness.environment._worlds.start(starting(f"t{number}"), lambda reply: None, lambda trial: None)
             harness.environment._worlds.end(f"t{number}", lambda reply: None)
 
     harness.engine.post(start_and_end)
