@@ -129,6 +129,9 @@ def _open_channel(address: Address, credentials: Credentials) -> grpc.Channel:
         ("grpc.max_send_message_length", -1),
         # A TCP connection for each channel, instead of one for all channels of this process to the same address.
         ("grpc.use_local_subchannel_pool", 1),
+        # By default gRPC repeats a call by itself that a stopping server did not accept, and some of these calls never
+        # end: 11 of 200 processes waited for their first reply until the timeout. Without, they fail at once.
+        ("grpc.enable_retries", 0),
     ]
     if isinstance(address, UnixAddress):
         target = f"unix:{urllib.parse.quote(os.fsencode(address.path))}"

@@ -11,18 +11,22 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
+from google.rpc import code_pb2
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
 from worldloom.client.connections import Credentials
-from worldloom.client.errors import BadReply, CannotConnect, ClientError
+from worldloom.client.errors import BadReply, ClientError, LostConnection, ServerError
 from worldloom.client.specs import Spec, dtypes_and_shapes
 from worldloom.client.vector_world import Transport, VectorWorld, split_outcome
 from worldloom.client.world import check_settings
 
 _RETRY_INTERVAL_S = 0.1
+_FIRST_REPLY_S = 5.0
+"""Time for the first reply of a server to `reconnect`, before it tries again. Servers give it in milliseconds; this is
+for one that is so busy with many clients that it takes seconds."""
 
 Observations = dict[str, np.ndarray]
 StepResult = tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -180,7 +184,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
     def reconnect(self, wait_s: float = 0.0) -> None:
         """Create a new world with the same settings after a lost connection; call `reset` next.
 
-        Tries again for up to `wait_s` seconds while there is no server.
+        Tries again for up to `wait_s` seconds while there is no server, or one that is stopping or does not answer.
         """
         before = self._world
         self._finalizer()
@@ -209,8 +213,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         family = self._world_arguments["world_settings"]["family"]
         return f"VectorEnv({self.address!r}, {family!r}, num_envs={self.num_envs}, transport={self.transport!r})"
 
-    def _connect(self) -> None:
-        arguments = dict(self._world_arguments)
+    def _connect(self, first_timeout_s: float | None = None) -> None:
+        arguments = {**self._world_arguments, "first_timeout_s": first_timeout_s}
         if self._seed is not None:
             arguments["world_settings"] = {**arguments["world_settings"], "seed": self._seed}
         self._world = VectorWorld(self.address, **arguments)
@@ -221,10 +225,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         self._rendered_frames = None
 
     def _try_to_connect(self, is_last_try: bool) -> bool:
+        timeout_s = self._world_arguments["timeout_s"]
         try:
-            self._connect()
-        except CannotConnect:
-            if is_last_try:
+            self._connect(timeout_s if is_last_try else min(timeout_s, _FIRST_REPLY_S))
+        except (LostConnection, ServerError) as error:
+            if is_last_try or (isinstance(error, ServerError) and error.code != code_pb2.UNAVAILABLE):
                 raise
             return False
         return True

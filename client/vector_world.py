@@ -42,7 +42,9 @@ class VectorWorld:
         credentials: Credentials,
         renderer: str,
         timeout_s: float,
+        first_timeout_s: float | None = None,
     ) -> None:
+        """Create and join a world. `first_timeout_s` is for the server's first reply; None is `timeout_s`."""
         if transport not in get_args(Transport):
             raise ValueError(f"transport is {transport!r}: expected one of {', '.join(get_args(Transport))}")
         if address == LOCAL and transport != "auto":
@@ -53,7 +55,8 @@ class VectorWorld:
         self._is_local = address == LOCAL
         self._is_shared = False
         """True if the pending step asked for frames in shared memory."""
-        self._world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
+        connection = open_connection(address, credentials, renderer, timeout_s)
+        self._world = World(connection, world_settings, first_timeout_s)
         try:
             self._join(address, transport)
         except BaseException:
