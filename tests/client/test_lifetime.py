@@ -4,13 +4,15 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scripts.support.stream_client import free_port
 from tests.support.shared_server import Served
-from worldloom.client import BadAction, VectorEnv
+from worldloom.client import BadAction, CannotConnect, VectorEnv
 
 LANES = 16
 
@@ -95,6 +97,7 @@ def test_reply_buffers_of_a_local_env_are_reused(server: Served) -> None:
 
 UNCLOSED = """
 import sys
+import threading
 from worldloom.client import VectorEnv
 VectorEnv(sys.argv[1], "catch", 4).reset()  # garbage collected at once
 env = VectorEnv(sys.argv[1], "catch", 4)
@@ -140,3 +143,16 @@ def test_no_files_stay_open(server: Served) -> None:
     for _ in range(10):
         cycle()
     assert open_files() <= before + 4  # gRPC keeps a few for its own work
+
+
+def test_threads_end_with_their_connection(server: Served) -> None:
+    """A thread of gRPC that holds a lock while Python ends would make it wait for that lock, for ever."""
+    before = set(threading.enumerate())
+    for lanes in range(1, 20):
+        env = VectorEnv(server.tcp, "catch", lanes, transport="grpc")
+        env.reset()
+        env.close()
+        assert set(threading.enumerate()) == before
+    with pytest.raises(CannotConnect):
+        VectorEnv(f"127.0.0.1:{free_port()}", "catch", 1)
+    assert set(threading.enumerate()) == before
