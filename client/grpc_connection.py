@@ -16,7 +16,7 @@ import grpc
 
 from worldloom.client.connections import Credentials
 from worldloom.client.errors import CannotConnect, ClientError, LostConnection, ServerError
-from worldloom.protos.addresses import Address, TcpAddress, UnixAddress
+from worldloom.protos.addresses import Address, UnixAddress
 
 _METHOD = "/dm_env_rpc.v1.Environment/Process"
 _NO_SERVER = ("connection refused", "no such file")
@@ -154,8 +154,6 @@ def _queue_replies(call: Any, replies: "queue.SimpleQueue[bytes | grpc.RpcError 
 
 
 def _open_channel(address: Address, credentials: Credentials) -> grpc.Channel:
-    if isinstance(address, TcpAddress) and address.port == 0:
-        raise ValueError(f"{str(address)!r} has port 0: expected the port that the server printed when it started")
     options = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),

@@ -45,6 +45,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         "render_modes": ["rgb_array"],
     }
 
+    closed = True
+    """False while there is a world. Some versions of Gymnasium close an env that could not be made."""
+
     def __init__(
         self,
         address: str,
@@ -80,7 +83,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             seed: Seed of all random numbers until `reset` gives another; random unless given.
             render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
             transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
-            renderer: The renderer of an engine in this process.
+            renderer: The renderer of an engine in this process; servers have their own.
             token: The token that the server was given with --token-file.
             tls_ca: PEM file of the certificates that the server's is signed with. If given, the connection uses TLS.
             tls_cert: PEM file with this client's own certificate, for servers with --tls-client-ca.
@@ -115,9 +118,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             "timeout_s": timeout_s,
         }
         self._connect()
-        specs = self._world.observations
-        self.single_action_space = build_action_space(self._world.actions.values(), self.num_envs)
-        self.single_observation_space = build_observation_space([specs[name] for name in names], self.num_envs)
+        try:
+            specs = self._world.observations
+            self.single_action_space = build_action_space(self._world.actions.values(), self.num_envs)
+            self.single_observation_space = build_observation_space([specs[name] for name in names], self.num_envs)
+        except BaseException:
+            self.close()
+            raise
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     @cached_property
@@ -129,6 +136,14 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
     def transport(self) -> str:
         """The transport that was chosen: `local`, `shm` or `grpc`."""
         return self._world.transport
+
+    @property
+    def unshared_steps(self) -> int:
+        """Steps and resets with the transport `shm` whose frames came in the replies, since the env was connected.
+
+        These are slower. It happens while the program keeps the frames of as many steps as shared memory has room for.
+        """
+        return self._world.unshared_steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -196,7 +211,6 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             if old != new:
                 self.close()
                 raise ClientError(f"the server at {self.address} now has {kind} {new}: expected {old}; make a new env")
-        self.closed = False
 
     def close_extras(self, **kwargs: Any) -> None:
         """Destroy the world and close the connection. `close` calls this."""
@@ -220,6 +234,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         self._world = VectorWorld(self.address, **arguments)
         # Runs when the env is garbage collected or the process ends, too.
         self._finalizer = weakref.finalize(self, self._world.close)
+        self.closed = False
         self._is_reset = False
         self._is_stepping = False
         self._rendered_frames = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from worldloom.protos.addresses import Address, TcpAddress, parse_address
+from worldloom.protos.addresses import Address, TcpAddress, parse_listen_address
 from worldloom.server.logs import LogFormat, LogLevel
 from worldloom.server.options import ConfigError, add_flags, options_of, read_file
 
@@ -86,7 +86,7 @@ class ServeConfig:
     def addresses(self) -> tuple[Address, ...]:
         """Addresses to listen on."""
         try:
-            found = tuple(parse_address(text) for text in self.listen)
+            found = tuple(parse_listen_address(text) for text in self.listen)
         except ValueError as error:
             raise ConfigError(f"--listen {error}") from None
         for address, text in zip(found, self.listen, strict=True):

@@ -67,11 +67,22 @@ def test_no_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("nonsense", "expected HOST:PORT such as 127.0.0.1:9000"), ("nonsense", "or 'local'"), ("127.0.0.1:0", "port 0")],
+    [
+        ("nonsense", "is not an address: expected HOST:PORT such as 127.0.0.1:9000 or [::1]:9000, or unix:PATH"),
+        ("nonsense", "unix:PATH, or 'local'"),
+        ("here:http", "has the port 'http': expected a number from 1 to 65535"),
+        ("127.0.0.1:0", "'127.0.0.1:0' has port 0: expected the port that the server printed"),
+    ],
 )
 def test_invalid_addresses(address: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         make(address)
+
+
+def test_a_renderer_for_a_server(server: Served) -> None:
+    for construct in (make, lambda address, **given: make_dm_env(address, "catch", **given)):
+        with raises_soon(ValueError, f"renderer is 'cpu' for the server at {server.tcp}", "worldloom serve --renderer"):
+            construct(server.tcp, renderer="cpu")
 
 
 def test_a_server_of_another_protocol() -> None:

@@ -64,16 +64,23 @@ def test_observations_can_be_written(server: Served, transport: str) -> None:
             seen[:] = step
 
 
-def test_shared_memory_is_reused(server: Served) -> None:
+def test_shared_memory_is_reused(server: Served, caplog: pytest.LogCaptureFixture) -> None:
     with make(server, "shm") as env:
         env.reset()
         places = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
         assert len(places) == 4
+        assert env.unshared_steps == 0
+        assert not caplog.records
         held = [env.step(actions(step))[0]["eye.rgb"] for step in range(6)]
         assert len({one.__array_interface__["data"][0] for one in held} - places) == 2  # these came in the replies
+        assert env.unshared_steps == 2
+        (record,) = caplog.records
+        assert (record.name, record.levelname) == ("worldloom.client", "WARNING")
+        assert "shared memory has room for 4 steps" in record.getMessage()
         del held
         again = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
         assert again == places
+        assert env.unshared_steps == 2
 
 
 def test_dropped_steps_change_no_kept_observations(server: Served) -> None:
