@@ -28,7 +28,7 @@ log = Log("engine")
 
 
 def warm_up(renderer: Renderer) -> None:
-    """Step and draw a lane of each family in a scene of its own. A family that fails is logged and left out."""
+    """Step and draw a lane of each family that needs no extra and no setting, in a scene of its own; log failures."""
     for name in known_families():
         if needs_extra(name):
             continue
@@ -39,9 +39,12 @@ def warm_up(renderer: Renderer) -> None:
 
 
 def _warm_up_family(name: str, renderer: Renderer) -> None:
+    kind = find_family(name)
+    if kind.required_settings:
+        return  # it cannot be built without, and its kernels are compiled with its first world
     assets = AssetLibrary()
     scene = Scene(assets)
-    for views in run_one_lane(find_family(name)({}, assets), scene):
+    for views in run_one_lane(kind({}, assets), scene):
         offsets, size_bytes = lay_out(views)
         renderer.draw(scene, views, allocate_arena(size_bytes), offsets)
 
