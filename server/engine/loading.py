@@ -20,9 +20,10 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.logs import Log
+from worldloom.worlds.describe import Description, describe
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.registry import find_family, known_families, needs_extra
+from worldloom.worlds.registry import FamilyError, find_family, known_families, needs_extra
 
 log = Log("engine")
 
@@ -58,6 +59,38 @@ def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
     pool.step(lanes, actions)
     for camera in family.cameras:
         yield pool.views(lanes, camera.name, width=8, height=8, outputs=output_bits(OUTPUT_NAMES))
+
+
+class FamilyDescriptions:
+    """Descriptions of families with their default settings, each made when it is first asked for.
+
+    Making one builds the family, which may take seconds: `make` may run on another thread, the rest may not.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, Description] = {}
+
+    def find(self, name: str) -> Description | None:
+        """Return the description of a family, or None if it has not been made."""
+        return self._made.get(name)
+
+    def is_made(self, name: str) -> bool:
+        """Return True if the description of a family has been made without a problem."""
+        return "problem" not in self._made.get(name, {"problem": ""})
+
+    @staticmethod
+    def make(name: str) -> Description:
+        """Describe a family. If it cannot be built, the description has only its name and the `problem`."""
+        try:
+            return describe(find_family(name))
+        except FamilyError as error:
+            return {"family": name, "problem": str(error)}
+        except Exception as error:  # a family's own code may raise anything
+            return {"family": name, "problem": f"{type(error).__name__}: {error}"}
+
+    def keep(self, description: Description) -> None:
+        """Keep a description that was made."""
+        self._made[description["family"]] = description
 
 
 Result = TypeVar("Result")

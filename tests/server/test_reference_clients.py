@@ -22,7 +22,7 @@ from tests.support.cartpole_model import CartpoleModel
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.describe import describe
 from worldloom.worlds.random import lane_seeds
-from worldloom.worlds.registry import find_family
+from worldloom.worlds.registry import find_family, known_families
 
 TIMEOUT_S = 30.0
 SEED = 11
@@ -224,6 +224,14 @@ def test_properties(family: str, connection: reference.Connection, renderer: CPU
     assert readable["server.renderer"] == "cpu"
     assert readable[f"families.{family}.text"] == find_family(family).text
     assert readable["limits.max_message_bytes"] == 4 << 20
+    for known in known_families():
+        described = describe(find_family(known))
+        assert readable[f"families.{known}.text"] == described["text"]
+        for setting in described["settings"]:
+            assert readable[f"families.{known}.settings.{setting['name']}"] == setting["default"]
+        for one in described["observations"]:
+            assert readable[f"families.{known}.observations.{one['name']}.hidden"] == one["hidden"]
+    assert readable["join_settings.width"] == 64
     for key, spec in found.items():
         is_numbers = spec.readable and spec.spec is not None and np.issubdtype(spec.spec.dtype, np.number)
         if is_numbers and -1 not in spec.spec.shape:  # which dm_env's specs do not know

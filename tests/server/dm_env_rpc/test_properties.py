@@ -8,7 +8,6 @@ import pytest
 from scripts.support.engine_streams import EngineHarness, Stream, refused
 from scripts.support.reference_world import ReferenceWorld
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.dm_env_rpc import properties
 
 SIZE: dict[str, Any] = {"width": 16, "height": 12}
 LIGHTS: dict[str, list[float]] = {
@@ -21,6 +20,9 @@ LIGHTS: dict[str, list[float]] = {
     "fog_color": [0.25, 0.5, 1.0],
     "fog_range": [0.25, 1.5],
 }
+
+
+TOP_LEVEL = {"server", "limits", "create_settings", "join_settings", "families", "counters", "timers"}
 
 
 def joined(harness: EngineHarness, family: str = "maze", world: str | None = None, **settings: Any) -> Stream:
@@ -178,7 +180,7 @@ def test_what_the_properties_of_a_world_say(harness: EngineHarness) -> None:
 
 def test_properties_of_a_world_are_there_while_one_is_in_it(harness: EngineHarness) -> None:
     stream, killer = harness.stream(), harness.stream()
-    assert set(stream.list_properties()) == {"server", "limits", "families", "counters", "timers"}
+    assert set(stream.list_properties()) == TOP_LEVEL
     for key in ("world.seed", "camera.eye.field_of_view"):
         with refused("NOT_FOUND", key):
             stream.read(key)
@@ -189,7 +191,7 @@ def test_properties_of_a_world_are_there_while_one_is_in_it(harness: EngineHarne
         stream.write("camera.eye.field_of_view", 40.0)
     assert "world" not in stream.list_properties()
     stream.leave()
-    assert set(stream.list_properties()) == {"server", "limits", "families", "counters", "timers"}
+    assert set(stream.list_properties()) == TOP_LEVEL
 
 
 def test_every_property_that_is_listed_can_be_read_as_its_spec_says(harness: EngineHarness) -> None:
@@ -209,13 +211,3 @@ def test_every_property_that_is_listed_can_be_read_as_its_spec_says(harness: Eng
                 assert spec.description
                 seen += 1
     assert seen > 60
-
-
-def test_reading_properties_loads_no_family_that_needs_an_extra(
-    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would keep everybody waiting for what it imports."""
-    monkeypatch.setattr(properties, "known_families", lambda: ("heavy",))
-    monkeypatch.setattr(properties, "needs_extra", lambda name: True)
-    monkeypatch.setattr(properties, "is_loaded", lambda name: False)
-    assert "`worldloom describe heavy`" in harness.stream().read("families.heavy.text")

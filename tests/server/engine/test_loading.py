@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from dm_env_rpc.v1 import tensor_utils
+from dm_env_rpc.v1.extensions import properties_pb2
 
 from scripts.support.messages import packed
 from tests.support.faulty_families import Slow
@@ -84,6 +86,25 @@ def test_others_go_on_while_a_family_is_made(running: Running) -> None:
     assert waiting.replies.empty()
     Slow.gate.set()
     assert waiting.step_reply().create_world.world_name.startswith("slow-")
+
+
+def test_others_go_on_while_a_family_is_described(running: Running) -> None:
+    waiting = running.stream()
+    key = "families.slow.settings.pace"
+    read = properties_pb2.PropertyRequest(read_property=properties_pb2.ReadPropertyRequest(key=key))
+    asked = rpc.EnvironmentRequest()
+    asked.extension.Pack(read)
+    waiting.ask(extension=asked.extension)
+    assert Slow.began.wait(SOON_S)
+    check_others_step(running)
+    assert waiting.replies.empty()
+    Slow.gate.set()
+    reply = properties_pb2.PropertyResponse()
+    assert waiting.step_reply().extension.Unpack(reply)
+    assert tensor_utils.unpack_tensor(reply.read_property.value) == 1.0
+    Slow.gate.clear()
+    waiting.ask(extension=asked.extension)
+    assert waiting.step_reply().HasField("extension")  # kept from before
 
 
 def test_two_who_want_the_same_share_it(running: Running) -> None:
