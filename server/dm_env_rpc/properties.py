@@ -81,7 +81,7 @@ def _groups(engine: Engine, agent: Agent | None, key: str) -> dict[str, _TopLeve
         "timers": _TopLevel("Times of recent ticks and their stages.", lambda: _timers(engine)),
     }
     if agent is not None and not agent.world.is_gone:
-        found["world"] = _TopLevel("The world that this stream has joined.", lambda: _world(engine, agent))
+        found["world"] = _TopLevel("The world that this stream has joined.", lambda: _world(engine, agent, key))
         found["camera"] = _TopLevel("Cameras of this stream.", lambda: _cameras(agent))
         if agent.segment is not None:
             found["shm"] = _TopLevel("Shared memory of this stream.", lambda: _shared_memory(agent))
@@ -199,7 +199,14 @@ def _timers(engine: Engine) -> Iterator[Property]:
     )
 
 
-def _world(engine: Engine, agent: Agent) -> Iterator[Property | Group]:
+def _world(engine: Engine, agent: Agent, key: str) -> Iterator[Property | Group]:
+    state = list(_world_state(engine, agent))
+    yield from state
+    if all(entry.key != key for entry in state):
+        yield from world_properties("world", agent)
+
+
+def _world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
     world = agent.world
     shape = (len(world.lanes),) if world.is_vector else ()
 
@@ -233,7 +240,6 @@ def _world(engine: Engine, agent: Agent) -> Iterator[Property | Group]:
             minimum=low,
             maximum=high,
         )
-    yield from world_properties("world", agent)
 
 
 def _light(engine: Engine, world: World, column: str) -> np.ndarray:
