@@ -207,7 +207,7 @@ class Session:
         name = described_family(requested_key(asked))
         if name is None:
             return self._answer_property(asked)
-        self.engine.describe_family(name, lambda: self._answer(lambda: self._answer_property(asked)))
+        self.engine.descriptions.request(name, lambda: self._answer(lambda: self._answer_property(asked)))
         return None
 
     def _answer_property(self, asked: properties_pb2.PropertyRequest) -> rpc.EnvironmentResponse:

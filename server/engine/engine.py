@@ -27,7 +27,6 @@ from worldloom.server.engine.stages import draw, fill_replies, simulate, write_s
 from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
 from worldloom.server.engine.world import Agent, Boundary, Step, World, WorldReset
 from worldloom.server.logs import Log
-from worldloom.worlds.describe import Description
 from worldloom.worlds.pool import INTERRUPTED
 
 log = Log("engine")
@@ -62,7 +61,7 @@ class Engine:
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
         self._loader = Loader(self.post)
-        self.descriptions = FamilyDescriptions()
+        self.descriptions = FamilyDescriptions(self._loader, lambda: self._thread is not None)
 
     def start(self, failed: Call = lambda: None) -> None:
         """Start the thread; return when the renderer is ready to draw, or raise what prevents it.
@@ -148,23 +147,6 @@ class Engine:
         if len(self._additions) == 1:
             is_shared = self.divided_work_s < math.inf
             add_lanes(self._additions, TickBudget(_FIRST_LANES_S if is_shared else math.inf))
-
-    def describe_family(self, name: str, then: Call) -> None:
-        """Make the description of a family; call `then` when `descriptions` has it, at once or in a later tick.
-
-        It is made on another thread, as families are built for `create`.
-        """
-
-        def finish(made: Callable[[], Description]) -> None:
-            self.descriptions.keep(made())
-            then()
-
-        if self.descriptions.is_made(name):
-            then()
-        elif self._thread is None:
-            finish(lambda: self.descriptions.make(name))
-        else:
-            self._loader.load(lambda: self.descriptions.make(name), finish)
 
     def touch(self, world: World) -> None:
         """Check in this tick whether the world can advance."""

@@ -61,38 +61,6 @@ def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
         yield pool.views(lanes, camera.name, width=8, height=8, outputs=output_bits(OUTPUT_NAMES))
 
 
-class FamilyDescriptions:
-    """Descriptions of families with their default settings, each made when it is first asked for.
-
-    Making one builds the family, which may take seconds: `make` may run on another thread, the rest may not.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[str, Description] = {}
-
-    def find(self, name: str) -> Description | None:
-        """Return the description of a family, or None if it has not been made."""
-        return self._made.get(name)
-
-    def is_made(self, name: str) -> bool:
-        """Return True if the description of a family has been made without a problem."""
-        return "problem" not in self._made.get(name, {"problem": ""})
-
-    @staticmethod
-    def make(name: str) -> Description:
-        """Describe a family. If it cannot be built, the description has only its name and the `problem`."""
-        try:
-            return describe(find_family(name))
-        except FamilyError as error:
-            return {"family": name, "problem": str(error)}
-        except Exception as error:  # a family's own code may raise anything
-            return {"family": name, "problem": f"{type(error).__name__}: {error}"}
-
-    def keep(self, description: Description) -> None:
-        """Keep a description that was made."""
-        self._made[description["family"]] = description
-
-
 Result = TypeVar("Result")
 
 
@@ -114,6 +82,47 @@ class Loader:
         """Cancel what has not begun."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class FamilyDescriptions:
+    """Descriptions of families with their default settings, each made when it is first requested.
+
+    Making one builds the family, on the loader's thread. An engine without a thread of its own (`has_thread` returns
+    False) serves nobody else meanwhile, and makes it at once.
+    """
+
+    def __init__(self, loader: Loader, has_thread: Callable[[], bool]) -> None:
+        self._loader = loader
+        self._has_thread = has_thread
+        self._made: dict[str, Description] = {}
+
+    def find(self, name: str) -> Description | None:
+        """Return the description of a family, or None if it has not been made."""
+        return self._made.get(name)
+
+    def request(self, name: str, then: Callable[[], None]) -> None:
+        """Make the description of a family unless it is there; call `then` when it is, at once or in a later tick."""
+
+        def finish(made: Callable[[], Description]) -> None:
+            self._made[name] = made()
+            then()
+
+        if "problem" not in self._made.get(name, {"problem": ""}):
+            then()
+        elif self._has_thread():
+            self._loader.load(lambda: _describe(name), finish)
+        else:
+            finish(lambda: _describe(name))
+
+
+def _describe(name: str) -> Description:
+    """Describe a family. If it cannot be built, the description has only its name and the `problem`."""
+    try:
+        return describe(find_family(name))
+    except FamilyError as error:
+        return {"family": name, "problem": str(error)}
+    except Exception as error:  # a family's own code may raise anything
+        return {"family": name, "problem": f"{type(error).__name__}: {error}"}
 
 
 _compiled: set[type[Family]] = set()

@@ -213,4 +213,4 @@ def test_any_key_is_what_listing_says(harness: EngineHarness, key: str) -> None:
 def test_listing_families_builds_none(harness: EngineHarness) -> None:
     shown = harness.stream().list_properties("families")
     assert set(shown) == {f"families.{name}" for name in known_families()}
-    assert not any(harness.engine.descriptions.is_made(name) for name in known_families())
+    assert all(harness.engine.descriptions.find(name) is None for name in known_families())
