@@ -216,7 +216,9 @@ def _world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
 
     yield Property("world.name", "The world this stream has joined.", "str", lambda: world.name)
     yield Property("world.family", "Its family.", "str", lambda: world.pool.family.name)
-    yield Property("world.seed", "Seed of everything random in it.", "uint64", lambda: world.seed)
+    # As it was given. No dtype has all seeds: from -2**63 to 2**64 - 1.
+    seed_dtype = "int64" if world.seed < 0 else "uint64"
+    yield Property("world.seed", "Seed of everything random in it.", seed_dtype, lambda: world.seed)
     yield Property("world.agent", "Index of this stream's agent.", "int64", lambda: agent.index)
     yield Property("world.agents_joined", "Agents that have joined it.", "int64", lambda: len(world.agents))
     yield Property(

@@ -211,3 +211,18 @@ def test_every_property_that_is_listed_can_be_read_as_its_spec_says(harness: Eng
                 assert spec.description
                 seen += 1
     assert seen > 60
+
+
+@pytest.mark.parametrize("seed", [-(2**63), -1, 0, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("family", ["catch", "dmc"])
+def test_the_seed_is_read_as_it_was_given(harness: EngineHarness, family: str, seed: int) -> None:
+    stream = harness.stream()
+    given = np.uint64(seed) if seed >= 2**63 else np.int64(seed)
+    stream.join(stream.create(family, seed=given), **SIZE)
+    assert int(stream.read("world.seed")) == seed
+    stream.reset_world(stream.world, seed=np.int64(-5))
+    assert int(stream.read("world.seed")) == -5
+    first = stream.step("eye.rgb").observations["eye.rgb"]
+    stream.reset_world(stream.world, seed=np.uint64(2**64 - 5))  # the same 64 bits
+    assert int(stream.read("world.seed")) == 2**64 - 5
+    assert same(stream.step("eye.rgb").observations["eye.rgb"], first)
