@@ -23,8 +23,8 @@ class Limits:
     """Lanes at a time, over all worlds."""
     max_streams: int = 1024
     """Streams at a time."""
-    max_view_pixels: int = 1 << 20
-    """Pixels of one frame, width × height."""
+    max_view_pixels: int = 1 << 22
+    """Pixels of one frame, width × height. The default has room for 1920 × 1080 and 2560 × 1440."""
     max_message_bytes: int = 4 << 20
     """Bytes of a request."""
     max_reply_bytes: int = 256 << 20

@@ -19,6 +19,7 @@ from scripts.support.catch_model import CatchModel
 from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import serving
 from tests.support.cartpole_model import CartpoleModel
+from worldloom.client import VectorEnv
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.describe import describe
 from worldloom.worlds.random import lane_seeds
@@ -195,6 +196,23 @@ def test_reset_begins_the_next_episode(family: str, connection: reference.Connec
             step = env.step(action)
             direct.step(**action)
             np.testing.assert_array_equal(step.observation["eye"]["gray"], direct.draw("eye.gray", **SMALL)[0])
+
+
+def test_frames_for_people(connection: reference.Connection, renderer: CPURenderer) -> None:
+    """The size that the protocol's advice names for people is within the default limits."""
+    size: dict[str, Any] = {"width": 1920, "height": 1080}
+    how = {**size, "observations": ["eye.rgb"]}
+    env, _ = create_and_join_world(connection, {"family": "catch", "seed": SEED}, how)
+    with pytest.raises(error.DmEnvRpcError, match="set the join setting 'max_reply_bytes' to the same"):
+        env.reset()
+    env.close()
+    env, _ = create_and_join_world(connection, {"family": "catch", "seed": SEED}, {**how, "max_reply_bytes": 7 << 20})
+    direct = ReferenceWorld(renderer, "catch", SEED)
+    direct.step()
+    np.testing.assert_array_equal(env.reset().observation["eye"]["rgb"], direct.draw("eye.rgb", **size)[0])
+    with VectorEnv(_address, "catch", 1, transport="grpc", seed=SEED, **size) as vector_env:
+        np.testing.assert_array_equal(vector_env.reset()[0]["eye.rgb"], direct.draw("eye.rgb", **size))
+    env.close()
 
 
 @every_family
