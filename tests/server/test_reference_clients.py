@@ -203,7 +203,7 @@ def test_frames_for_people(connection: reference.Connection, renderer: CPURender
     size: dict[str, Any] = {"width": 1920, "height": 1080}
     how = {**size, "observations": ["eye.rgb"]}
     env, _ = create_and_join_world(connection, {"family": "catch", "seed": SEED}, how)
-    with pytest.raises(error.DmEnvRpcError, match="set the join setting 'max_reply_bytes' to the same"):
+    with pytest.raises(error.DmEnvRpcError, match="6220864 bytes: expected 4194304 at most"):
         env.reset()
     env.close()
     env, _ = create_and_join_world(connection, {"family": "catch", "seed": SEED}, {**how, "max_reply_bytes": 7 << 20})
