@@ -11,8 +11,8 @@ from dm_env_rpc.v1 import tensor_spec_utils
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scripts.support.engine_streams import EngineHarness, Stream, refused
 from scripts.support.messages import RequestFailed
-from tests.support.engine_streams import EngineHarness, Stream, refused
 from tests.support.toy import Toy
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.render.assets import AssetLibrary
