@@ -35,6 +35,9 @@ class Limits:
     """Unanswered requests of one stream at which the server stops reading it, until some have been answered."""
     idle_world_s: float = 600.0
     """Seconds after which an unused world is destroyed: without agents, or, if it is a trial's, without calls."""
+    lost_world_s: float = 60.0
+    """The same for a world whose stream created it, joined it and ended without leaving it: its client was killed, or
+    lost its connection. A client that comes back finds its world for that long."""
 
 
 @dataclass(frozen=True)

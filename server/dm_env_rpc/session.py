@@ -78,6 +78,8 @@ class Session:
         """Leave the world of a stream that has ended; replies that it waits for are not sent."""
         self._is_closed = True
         self.engine.counters.streams -= 1
+        if self.agent is not None and self.agent.world.creator == self.name:
+            self.agent.world.is_lost = True
         self._leave()
         log.debug("closed", stream=self.name)
 
@@ -129,6 +131,7 @@ class Session:
         if self._is_closed:  # the stream ended meanwhile: nobody knows the name of the world
             self.engine.destroy(world)
             return None
+        world.creator = self.name
         log.info("created", stream=self.name, world=world.name, lanes=len(world.lanes))
         return rpc.EnvironmentResponse(create_world=rpc.CreateWorldResponse(world_name=world.name))
 

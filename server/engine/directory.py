@@ -113,9 +113,10 @@ class WorldDirectory:
         if world is None:
             raise NotFound(
                 f"there is no world {name[:100]!r}: expected a name that CreateWorld gave; it may have been destroyed, "
-                "or no agent was in it for --idle-world-s seconds"
+                "or no agent was in it for --idle-world-s seconds, --lost-world-s if its stream broke off"
             )
         world.used_at_s = self.clock()
+        world.is_lost = False
         return world
 
     def join(self, world: World, given: Mapping[str, object], layout_cache: ReplyLayoutCache) -> Agent:
@@ -241,12 +242,16 @@ class WorldDirectory:
 
     def reap(self) -> list[World]:
         """Destroy the worlds that have been unused for too long, and return them."""
-        idle_s = self.limits.idle_world_s
-        last = self.clock() - idle_s
-        idle = [world for world in self.worlds.values() if not world.is_attended and world.used_at_s < last]
-        for world in idle:
-            self.destroy(world, f"it was not used for {idle_s:g} s, the limit set by --idle-world-s")
-        return idle
+        limits, now_s = self.limits, self.clock()
+        reaped = []
+        for world in [world for world in self.worlds.values() if not world.is_attended]:
+            limit_s, option = limits.idle_world_s, "--idle-world-s"
+            if world.is_lost and limits.lost_world_s < limit_s:
+                limit_s, option = limits.lost_world_s, "--lost-world-s"
+            if world.used_at_s < now_s - limit_s:
+                self.destroy(world, f"it was not used for {limit_s:g} s, the limit set by {option}")
+                reaped.append(world)
+        return reaped
 
     def _share(self, agent: Agent, specs: AgentSpecs) -> None:
         """Allocate the shared memory of an agent's specs."""

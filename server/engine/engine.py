@@ -334,7 +334,7 @@ class Engine:
         if now_s - self._reaped_at_s >= _REAP_EVERY_S:
             self._reaped_at_s = now_s
             for world in self.directory.reap():
-                log.info("reaped", world=world.name, idle_s=self.limits.idle_world_s)
+                log.info("reaped", world=world.name, lost=world.is_lost)
 
 
 def _run_call(call: Call) -> None:
