@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.server.logs import set_up_logs
 from worldloom.server.options import ConfigError
 from worldloom.server.transports.security import _read_dates, read_credentials
 
@@ -122,15 +121,15 @@ def test_damaged_files(flag: str, tmp_path: Path) -> None:
     ],
 )
 def test_certificates_outside_of_their_time(
-    name: str, words: str | None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    name: str, words: str | None, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    set_up_logs("warning", "text")
     assert read_credentials(cert(name), cert("server-key"), None) is not None
-    told = capsys.readouterr().err
+    told = "\n".join(record.getMessage() for record in caplog.records)
+    caplog.clear()
     chain = tmp_path / "chain.pem"
     chain.write_bytes(cert("ca").read_bytes() + cert(name).read_bytes())
     read_credentials(cert("server"), cert("server-key"), chain)
-    told_of_chain = capsys.readouterr().err
+    told_of_chain = "\n".join(record.getMessage() for record in caplog.records)
     if words is None:
         assert told == told_of_chain == ""
     else:
