@@ -16,6 +16,8 @@ from worldloom.protos.errors import RequestError
 
 LOCAL = "local"
 """The address of an engine in this process."""
+AUTO = "auto"
+"""The renderer unless one is given."""
 MAX_REPLY_BYTES = 2**31 - 1
 """The largest reply that a client accepts, which is the largest that protobuf allows."""
 
@@ -57,6 +59,11 @@ def open_connection(address: str, credentials: Credentials, renderer: str, timeo
         parsed = parse_address(address)
     except ValueError as error:
         raise ValueError(f"{error}, or {LOCAL!r}") from None
+    if renderer != AUTO:
+        raise ValueError(
+            f"renderer is {renderer!r} for the server at {address}: expected none, the server has its own "
+            "(worldloom serve --renderer)"
+        )
     # Imported here: an engine in this process needs no gRPC, which takes a fifth of the time to import VectorEnv.
     from worldloom.client.grpc_connection import GrpcConnection
 

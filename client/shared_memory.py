@@ -27,6 +27,7 @@ class SharedFrames:
         start = token.encode()
         if not start or self._memory[: len(start)].tobytes() != start:
             raise OSError(f"{path} is not the server's memory")
+        self.ring_size = ring_size
         self._address: int = self._memory.__array_interface__["data"][0]
         self._views: list[list[weakref.ref[_FrameView]]] = [[] for _ in range(ring_size)]
         """The views of each ring index that may be alive."""

@@ -11,18 +11,22 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
+from google.rpc import code_pb2
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
 from worldloom.client.connections import Credentials
-from worldloom.client.errors import BadReply, CannotConnect, ClientError
+from worldloom.client.errors import BadReply, ClientError, LostConnection, ServerError
 from worldloom.client.specs import Spec, dtypes_and_shapes
 from worldloom.client.vector_world import Transport, VectorWorld, split_outcome
 from worldloom.client.world import check_settings
 
 _RETRY_INTERVAL_S = 0.1
+_FIRST_REPLY_S = 5.0
+"""Time for the first reply of a server to `reconnect`, before it tries again. Servers give it in milliseconds; this is
+for one that is so busy with many clients that it takes seconds."""
 
 Observations = dict[str, np.ndarray]
 StepResult = tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -40,6 +44,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         "autoreset_mode": AutoresetMode.NEXT_STEP,
         "render_modes": ["rgb_array"],
     }
+
+    closed = True
+    """False while there is a world. Some versions of Gymnasium close an env that could not be made."""
 
     def __init__(
         self,
@@ -76,7 +83,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             seed: Seed of all random numbers until `reset` gives another; random unless given.
             render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
             transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
-            renderer: The renderer of an engine in this process.
+            renderer: The renderer of an engine in this process; servers have their own.
             token: The token that the server was given with --token-file.
             tls_ca: PEM file of the certificates that the server's is signed with. If given, the connection uses TLS.
             tls_cert: PEM file with this client's own certificate, for servers with --tls-client-ca.
@@ -111,9 +118,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             "timeout_s": timeout_s,
         }
         self._connect()
-        specs = self._world.observations
-        self.single_action_space = build_action_space(self._world.actions.values(), self.num_envs)
-        self.single_observation_space = build_observation_space([specs[name] for name in names], self.num_envs)
+        try:
+            specs = self._world.observations
+            self.single_action_space = build_action_space(self._world.actions.values(), self.num_envs)
+            self.single_observation_space = build_observation_space([specs[name] for name in names], self.num_envs)
+        except BaseException:
+            self.close()
+            raise
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     @cached_property
@@ -125,6 +136,14 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
     def transport(self) -> str:
         """The transport that was chosen: `local`, `shm` or `grpc`."""
         return self._world.transport
+
+    @property
+    def unshared_steps(self) -> int:
+        """Steps and resets with the transport `shm` whose frames came in the replies, since the env was connected.
+
+        These are slower. It happens while the program keeps the frames of as many steps as shared memory has room for.
+        """
+        return self._world.unshared_steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -180,7 +199,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
     def reconnect(self, wait_s: float = 0.0) -> None:
         """Create a new world with the same settings after a lost connection; call `reset` next.
 
-        Tries again for up to `wait_s` seconds while there is no server.
+        Tries again for up to `wait_s` seconds while there is no server, or one that is stopping or does not answer.
         """
         before = self._world
         self._finalizer()
@@ -192,7 +211,6 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             if old != new:
                 self.close()
                 raise ClientError(f"the server at {self.address} now has {kind} {new}: expected {old}; make a new env")
-        self.closed = False
 
     def close_extras(self, **kwargs: Any) -> None:
         """Destroy the world and close the connection. `close` calls this."""
@@ -209,22 +227,24 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         family = self._world_arguments["world_settings"]["family"]
         return f"VectorEnv({self.address!r}, {family!r}, num_envs={self.num_envs}, transport={self.transport!r})"
 
-    def _connect(self) -> None:
-        arguments = dict(self._world_arguments)
+    def _connect(self, first_timeout_s: float | None = None) -> None:
+        arguments = {**self._world_arguments, "first_timeout_s": first_timeout_s}
         if self._seed is not None:
             arguments["world_settings"] = {**arguments["world_settings"], "seed": self._seed}
         self._world = VectorWorld(self.address, **arguments)
         # Runs when the env is garbage collected or the process ends, too.
         self._finalizer = weakref.finalize(self, self._world.close)
+        self.closed = False
         self._is_reset = False
         self._is_stepping = False
         self._rendered_frames = None
 
     def _try_to_connect(self, is_last_try: bool) -> bool:
+        timeout_s = self._world_arguments["timeout_s"]
         try:
-            self._connect()
-        except CannotConnect:
-            if is_last_try:
+            self._connect(timeout_s if is_last_try else min(timeout_s, _FIRST_REPLY_S))
+        except (LostConnection, ServerError) as error:
+            if is_last_try or (isinstance(error, ServerError) and error.code != code_pb2.UNAVAILABLE):
                 raise
             return False
         return True

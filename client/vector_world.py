@@ -4,6 +4,7 @@ With the transport `shm`, steps ask for the positions of frames in shared memory
 the frames; while the next part of the ring is in use, they ask for frames in the reply.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -21,6 +22,7 @@ from worldloom.client.world import World
 from worldloom.kernels.outputs import OUTPUT_NAMES
 
 Transport: TypeAlias = Literal["auto", "grpc", "shm"]
+_log = logging.getLogger("worldloom.client")
 _ALWAYS_REQUESTED = ("reward", "discount", "step_type")
 _SHARED_SUFFIX = "@shm"
 _FRAME_SUFFIXES = tuple(f".{name}" for name in OUTPUT_NAMES)
@@ -42,7 +44,9 @@ class VectorWorld:
         credentials: Credentials,
         renderer: str,
         timeout_s: float,
+        first_timeout_s: float | None = None,
     ) -> None:
+        """Create and join a world. `first_timeout_s` is for the server's first reply; None is `timeout_s`."""
         if transport not in get_args(Transport):
             raise ValueError(f"transport is {transport!r}: expected one of {', '.join(get_args(Transport))}")
         if address == LOCAL and transport != "auto":
@@ -53,7 +57,10 @@ class VectorWorld:
         self._is_local = address == LOCAL
         self._is_shared = False
         """True if the pending step asked for frames in shared memory."""
-        self._world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
+        self.unshared_steps = 0
+        """Steps that asked for frames in the reply because no shared memory was free."""
+        connection = open_connection(address, credentials, renderer, timeout_s)
+        self._world = World(connection, world_settings, first_timeout_s)
         try:
             self._join(address, transport)
         except BaseException:
@@ -98,8 +105,21 @@ class VectorWorld:
         self._world.close()
 
     def _choose_request(self) -> bytes:
-        self._is_shared = self._shared is not None and self._shared.acquire_next()
-        return self._request_positions if self._is_shared else self._request_frames
+        if self._shared is None:
+            return self._request_frames
+        self._is_shared = self._shared.acquire_next()
+        if self._is_shared:
+            return self._request_positions
+        if self.unshared_steps == 0:
+            _log.warning(
+                "frames of %s come in the reply instead of shared memory, which is slower: shared memory has room for "
+                "%d steps, and the program keeps the frames of earlier ones; keep copies instead. Further steps like "
+                "this are not logged: `unshared_steps` counts them",
+                self._world.name,
+                self._shared.ring_size,
+            )
+        self.unshared_steps += 1
+        return self._request_frames
 
     def _join(self, address: str, transport: Transport) -> None:
         if transport == "shm":

@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
@@ -38,15 +39,20 @@ _UNKNOWN_PROPERTY_CODES = (
 class World:
     """A world, for as long as this object is open. It owns the connection."""
 
-    def __init__(self, connection: Connection, settings: Mapping[str, Any]) -> None:
-        """Create a world with these settings. Closes the connection if that fails."""
+    def __init__(
+        self, connection: Connection, settings: Mapping[str, Any], first_timeout_s: float | None = None
+    ) -> None:
+        """Create a world with these settings. Closes the connection if that fails.
+
+        `first_timeout_s` is for the first reply, which a server gives at once; None is the connection's own timeout.
+        """
         self.connection = connection
         self.name = ""
         self._pending = 0
         """The number of requests whose replies have not been received."""
         try:
             if connection.address != LOCAL:
-                check_version(self.read_property, connection.address)
+                check_version(partial(self.read_property, timeout_s=first_timeout_s), connection.address)
             self.name = self.send(rpc.CreateWorldRequest(settings=pack_settings(settings))).world_name
         except BaseException:
             self.close()
@@ -64,9 +70,9 @@ class World:
         self.connection.send(request)
         self._pending += 1
 
-    def receive_bytes(self) -> bytes:
-        """Return the reply to the oldest pending request."""
-        reply = self.connection.receive()
+    def receive_bytes(self, timeout_s: float | None = None) -> bytes:
+        """Return the reply to the oldest pending request. `timeout_s` replaces the connection's own."""
+        reply = self.connection.receive(timeout_s)
         self._pending -= 1
         return reply
 
@@ -91,10 +97,10 @@ class World:
         else:
             self.send(rpc.ResetWorldRequest(world_name=self.name, settings=pack_settings({"seed": seed})))
 
-    def read_property(self, key: str) -> Any:
+    def read_property(self, key: str, timeout_s: float | None = None) -> Any:
         """Read a property of the server or of this world."""
         self.send_bytes(encode_property_request(key))
-        return decode_property(self.receive_bytes(), key)
+        return decode_property(self.receive_bytes(timeout_s), key)
 
     def close(self) -> None:
         """Leave and destroy the world, and close the connection. Ignores errors: the server may be gone."""

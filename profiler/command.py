@@ -113,7 +113,7 @@ _OVERHEAD_S = 0.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `worldloom profile`."""
-    parser.add_argument("more_words", nargs="*", metavar="NAME=VALUE", help="settings of the family")
+    parser.add_argument("more_words", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the family")
     axes = parser.add_argument_group("what is varied", "each takes several values with commas between")
     for name, metavar, read, text in (
         ("family", "NAMES", str, "family of worlds, or MODULE:CLASS of your own (default: maze)"),

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from worldloom.client.connections import Credentials
+from worldloom.client.connections import AUTO, LOCAL, Credentials
 from worldloom.client.vector_env import build_action_space
 from worldloom.client.vector_world import VectorWorld
 from worldloom.kernels.outputs import OUTPUTS
@@ -179,7 +179,7 @@ def measure(configuration: Configuration, address: str, settings: Mapping[str, A
         join_settings={"width": configuration.width, "height": configuration.height},
         transport=_CLIENT_TRANSPORTS[configuration.transport],
         credentials=Credentials(),
-        renderer=configuration.renderer,
+        renderer=configuration.renderer if address == LOCAL else AUTO,
         timeout_s=_TIMEOUT_S,
     )
     with closing(world):

@@ -1,4 +1,4 @@
-"""Listen addresses: `HOST:PORT` or `unix:PATH`, parsed and printed, and whether they stay on this machine."""
+"""Addresses of servers: `HOST:PORT` or `unix:PATH`, parsed and printed, and whether they stay on this machine."""
 
 import ipaddress
 import os
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-_EXPECTED = "expected HOST:PORT such as 127.0.0.1:9000 or [::1]:9000, where port 0 picks a free one, or unix:PATH"
+_EXPECTED = "expected HOST:PORT such as 127.0.0.1:9000 or [::1]:9000, or unix:PATH"
+_EXPECTED_TO_LISTEN = _EXPECTED.replace(",", ", where port 0 picks a free one,")
 _MAX_PATH_BYTES = 107
 """The longest path that the operating system takes as the address of a Unix socket."""
 
@@ -41,18 +42,32 @@ Address: TypeAlias = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """Parse `HOST:PORT` or `unix:PATH`; ValueError if it is neither."""
+    """Parse the address of a server to connect to; ValueError if it is none."""
+    return _parse(text, _EXPECTED, 1)
+
+
+def parse_listen_address(text: str) -> Address:
+    """Parse an address to listen on, where port 0 stands for any free one; ValueError if it is none."""
+    return _parse(text, _EXPECTED_TO_LISTEN, 0)
+
+
+def _parse(text: str, expected: str, first_port: int) -> Address:
     if text.startswith("unix:"):
         return _parse_path(text)
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:
-        raise ValueError(f"{text!r} is not an address: {_EXPECTED}")
+        raise ValueError(f"{text!r} is not an address: {expected}")
     if host.startswith("[") or host.endswith("]") or ":" in host:
-        host = _parse_ipv6(text, host)
-    elif not host.isprintable() or any(letter in host for letter in " /?#@%[]*"):
-        raise ValueError(f"{text!r} has no valid host before its port: {_EXPECTED}")
+        inner = host[1:-1] if host.startswith("[") and host.endswith("]") else ""
+        is_valid, host = _is_ipv6(inner), inner
+    else:
+        is_valid = host.isprintable() and not any(letter in host for letter in " /?#@%[]*")
+    if not is_valid:
+        raise ValueError(f"{text!r} has no valid host before its port: {expected}")
     if not (port_text.isascii() and port_text.isdigit() and int(port_text) <= 65535):
-        raise ValueError(f"{text!r} has the port {port_text!r}: expected a number from 0 to 65535")
+        raise ValueError(f"{text!r} has the port {port_text!r}: expected a number from {first_port} to 65535")
+    if int(port_text) < first_port:
+        raise ValueError(f"{text!r} has port 0: expected the port that the server printed when it started")
     return TcpAddress(host, int(port_text))
 
 
@@ -64,15 +79,12 @@ def is_loopback(ip_address: str) -> bool:
         return False
 
 
-def _parse_ipv6(text: str, host: str) -> str:
-    inner = host[1:-1] if host.startswith("[") and host.endswith("]") else None
+def _is_ipv6(text: str) -> bool:
     try:
-        if inner is None:
-            raise ValueError
-        ipaddress.IPv6Address(inner)
+        ipaddress.IPv6Address(text)
     except ValueError:
-        raise ValueError(f"{text!r} has no valid host before its port: {_EXPECTED}") from None
-    return inner
+        return False
+    return True
 
 
 def _parse_path(text: str) -> UnixAddress:

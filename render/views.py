@@ -92,7 +92,7 @@ def look_at(eye: ArrayLike, target: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) 
     """Return camera poses [..., 3, 4] at `eye` that look at `target`, for any number of cameras at once."""
     eye = np.asarray(eye, np.float64)
     target = np.asarray(target, np.float64)
-    eye, target, up = np.broadcast_arrays(eye, target, np.asarray(up, np.float64))
+    eye, target, up = np.broadcast_arrays(eye, target, _scale(np.asarray(up, np.float64)))
     backward = _unit(eye - target)
     right = np.cross(up, backward)
     looking_along_up = np.linalg.norm(right, axis=-1, keepdims=True) < 1e-9
@@ -110,5 +110,12 @@ def frame_bytes(views: ViewTable) -> I64:
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.asarray(vectors / np.where(length > 0, length, 1.0))
+    scaled = _scale(vectors)
+    length = np.linalg.norm(scaled, axis=-1, keepdims=True)
+    return np.asarray(scaled / np.where(length > 0, length, 1.0))
+
+
+def _scale(vectors: np.ndarray) -> np.ndarray:
+    """Scale vectors by powers of two, which rounds nothing, so that the largest component of each is about 1."""
+    _, exponents = np.frexp(np.max(np.abs(vectors), axis=-1, keepdims=True))
+    return np.asarray(np.ldexp(vectors, -exponents))

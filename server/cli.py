@@ -1,8 +1,8 @@
 """The command line: `worldloom COMMAND`. Each command is a module that is imported only when it is used.
 
 A command module has `add_arguments(parser)` and `run(args)`, which returns the exit code. A list of words at the end of
-a command line is called `more_words`. Exit codes: 0 all is well, 1 it failed, 2 the command line was wrong, 130
-interrupted.
+a command line is called `more_words`; its default is [], without which argparse calls it required. Exit codes: 0 all is
+well, 1 it failed, 2 the command line was wrong, 130 interrupted.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
     """A help formatter that shows defaults of options that have one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False) else super()._get_help_string(action)
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
 
 
 class CommandModule(Protocol):
@@ -133,7 +133,7 @@ def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namesp
     if left and (more_words is None or any(word.startswith("-") for word in left)):
         parser.error(f"unrecognized arguments: {' '.join(left)}")
     if more_words is not None:
-        more_words += left
+        args.more_words = [*more_words, *left]
     return args
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from worldloom.protos.addresses import Address, TcpAddress, parse_address
+from worldloom.protos.addresses import Address, TcpAddress, parse_listen_address
 from worldloom.server.logs import LogFormat, LogLevel
 from worldloom.server.options import ConfigError, add_flags, options_of, read_file
 
@@ -23,8 +23,8 @@ class Limits:
     """Lanes at a time, over all worlds."""
     max_streams: int = 1024
     """Streams at a time."""
-    max_view_pixels: int = 1 << 20
-    """Pixels of one frame, width × height."""
+    max_view_pixels: int = 1 << 22
+    """Pixels of one frame, width × height. The default has room for 1920 × 1080 and 2560 × 1440."""
     max_message_bytes: int = 4 << 20
     """Bytes of a request."""
     max_reply_bytes: int = 256 << 20
@@ -35,6 +35,9 @@ class Limits:
     """Unanswered requests of one stream at which the server stops reading it, until some have been answered."""
     idle_world_s: float = 600.0
     """Seconds after which an unused world is destroyed: without agents, or, if it is a trial's, without calls."""
+    lost_world_s: float = 60.0
+    """The same for a world whose stream created it, joined it and ended without leaving it: its client was killed, or
+    lost its connection. A client that comes back finds its world for that long."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class ServeConfig:
     def addresses(self) -> tuple[Address, ...]:
         """Addresses to listen on."""
         try:
-            found = tuple(parse_address(text) for text in self.listen)
+            found = tuple(parse_listen_address(text) for text in self.listen)
         except ValueError as error:
             raise ConfigError(f"--listen {error}") from None
         for address, text in zip(found, self.listen, strict=True):

@@ -41,20 +41,24 @@ def describe(family: type[Family], settings: Mapping[str, object] | None = None)
     missing = [name for name in family.required_settings if name not in settings]
     if missing:
         table = [
-            _describe_setting(setting) | {"value": settings.get(setting.name, setting.default)}
+            describe_setting(setting) | {"value": settings.get(setting.name, setting.default)}
             for setting in family.settings
         ]
         empty: Description = {name: [] for name in ("actions", "observations", "cameras", "labels")}
         known = {"family": family.name, "text": family.text, "missing": missing, "settings": table}
         common = [_describe_spec(spec) | {"hidden": False} for spec in common_observations(family)]
         return known | {"agents": family.agents, "max_steps": None, "every_world": common} | empty
-    built = family(settings, AssetLibrary())
+    return describe_built(family(settings, AssetLibrary()))
+
+
+def describe_built(built: Family) -> Description:
+    """Return the description of a family that was built, with its settings."""
     return {
-        "family": family.name,
-        "text": family.text,
+        "family": built.name,
+        "text": built.text,
         "missing": [],
         "settings": [
-            _describe_setting(setting) | {"value": built.setting_values[setting.name]} for setting in family.settings
+            describe_setting(setting) | {"value": built.setting_values[setting.name]} for setting in built.settings
         ],
         "agents": built.agents,
         "max_steps": built.max_steps,
@@ -91,7 +95,8 @@ def format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _describe_setting(setting: Setting) -> Description:
+def describe_setting(setting: Setting) -> Description:
+    """Return the description of a setting, without a value."""
     return {
         "name": setting.name,
         "type": setting.type_name,

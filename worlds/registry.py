@@ -47,9 +47,17 @@ class Registry:
         return tuple(sorted({*self._entry_points, *self._added}))
 
     def needs_extra(self, name: str) -> bool:
-        """Return True if a family needs an extra: packages beside its own that must be installed and imported."""
-        return name not in self._added and any(
-            "[" in entry_point.value for entry_point in self._entry_points.get(name, [])
+        """Return True if a family needs an extra: packages beside its own that must be installed and imported.
+
+        A family that was added needs the extra of the family that it is, or is derived from.
+        """
+        if name not in self._added:
+            return any("[" in entry_point.value for entry_point in self._entry_points.get(name, []))
+        classes = {f"{base.__module__}:{base.__qualname__}" for base in self._added[name].__mro__}
+        return any(
+            "[" in entry_point.value and _import_path(entry_point) in classes
+            for entry_points in self._entry_points.values()
+            for entry_point in entry_points
         )
 
     def is_loaded(self, name: str) -> bool:

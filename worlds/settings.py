@@ -5,7 +5,7 @@ properties of a server and docs/worlds.md are derived from it.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -96,16 +96,30 @@ def format_number(number: float) -> str:
     return str(number) if isinstance(number, int) else f"{number:g}"
 
 
-def parse_settings(table: Sequence[Setting], given: Mapping[str, object]) -> dict[str, Value]:
-    """Return the value of every setting of a table, given or default; raise SettingError for one that does not fit."""
+def parse_settings(
+    table: Sequence[Setting], given: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
+) -> dict[str, Value]:
+    """Return the value of every setting of a table, given or default; raise SettingError for one that does not fit.
+
+    `elsewhere` has settings of other requests, name -> request, so that an error can say where they belong.
+    """
     known = {setting.name: setting for setting in table}
     for name in given:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
             names = ", ".join(known) or "none"
-            raise SettingError(f"unknown setting {abbreviate(name)}{hint}: expected some of {names}")
+            raise SettingError(f"{_explain_unknown(name, known, elsewhere or {})}: expected some of {names}")
     return {name: setting.parse(given.get(name, setting.default)) for name, setting in known.items()}
+
+
+def _explain_unknown(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
+    if name in elsewhere:
+        similar = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        hint = f" (or did you mean {similar[0]!r}?)" if similar else ""
+        return f"setting {name!r} is one of {elsewhere[name]}, to be given there{hint}"
+    nearest = difflib.get_close_matches(name, [*known, *elsewhere], n=1, cutoff=0.5)
+    place = f" of {elsewhere[nearest[0]]}" if nearest and nearest[0] in elsewhere else ""
+    hint = f" (did you mean {nearest[0]!r}{place}?)" if nearest else ""
+    return f"unknown setting {abbreviate(name)}{hint}"
 
 
 def parse_assignments(table: Sequence[Setting], words: Sequence[str]) -> dict[str, Value]:

@@ -3,6 +3,8 @@
 The light of lanes without lamps depends on the normal only, see `runs.py`.
 """
 
+import math
+
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
@@ -61,6 +63,18 @@ from worldloom.kernels.tables import (
 _ZERO, _ONE, _TINY = np.float32(0.0), np.float32(1.0), np.float32(1e-30)
 
 
+@inlined
+def scale_direction(direction: F32) -> None:
+    """Scale a vector so that its largest component is about 1: then squares neither overflow nor become 0.
+
+    The factor is a power of two, so nothing is rounded: vectors of any length keep their bits when they are normalised.
+    """
+    largest = max(max(abs(direction[0]), abs(direction[1])), abs(direction[2]))
+    factor = math.ldexp(1.0, -math.frexp(np.float64(largest))[1])  # float32 does not have all of these
+    for k in range(3):
+        direction[k] = np.float64(direction[k]) * factor
+
+
 @device_function
 def read_lamps(lanes: LaneTable, lane: int, views: ViewTable, view: int, constants: F32) -> None:
     """Write a lane's lamps, and the camera rays of a view, into `constants`."""
@@ -80,10 +94,12 @@ def read_lamps(lanes: LaneTable, lane: int, views: ViewTable, view: int, constan
         at = LAMPS + lamp * LAMP_SIZE
         for k in range(LAMP_SIZE):
             constants[at + k] = lanes.lamps[lane, lamp, k]
+        if constants[at + LAMP_KIND] == HEADLIGHT:
+            for k in range(3):
+                constants[at + LAMP_DIRECTION + k] = -camera[view, k, 2]
+        scale_direction(constants[at + LAMP_DIRECTION : at + LAMP_DIRECTION + 3])
         length = _ZERO
         for k in range(LAMP_DIRECTION, LAMP_DIRECTION + 3):
-            if constants[at + LAMP_KIND] == HEADLIGHT:
-                constants[at + k] = -camera[view, k - LAMP_DIRECTION, 2]
             length += constants[at + k] * constants[at + k]
         scale = _ONE / np.sqrt(length) if length > _ZERO else _ZERO
         for k in range(LAMP_DIRECTION, LAMP_DIRECTION + 3):

@@ -31,7 +31,7 @@ from worldloom.kernels.raster.scratch import (
     TO_LIGHT,
     TRIANGLE,
 )
-from worldloom.kernels.shading.lamps import read_lamps
+from worldloom.kernels.shading.lamps import read_lamps, scale_direction
 from worldloom.kernels.shading.sky import read_sky
 from worldloom.kernels.tables import F32, F64, I32, NO_TEXTURE, U8, LaneTable, ViewTable
 
@@ -44,13 +44,16 @@ def read_constants(lanes: LaneTable, views: ViewTable, view: int, texture_size: 
     if lanes.lamp_count[lane] > 0 or lanes.sky_textures[lane] != NO_TEXTURE:
         read_lamps(lanes, lane, views, view, constants)
         read_sky(lanes, lane, views, view, texture_size, constants)
-    x, y, z = lanes.light_direction[lane, 0], lanes.light_direction[lane, 1], lanes.light_direction[lane, 2]
+    for k in range(3):
+        constants[TO_LIGHT + k] = -lanes.light_direction[lane, k]
+    scale_direction(constants[TO_LIGHT : TO_LIGHT + 3])
+    x, y, z = constants[TO_LIGHT], constants[TO_LIGHT + 1], constants[TO_LIGHT + 2]
     length = np.sqrt(x * x + y * y + z * z)
     for k in range(3):
         constants[AMBIENT_MEAN + k] = (lanes.ambient[lane, k] + lanes.ambient_ground[lane, k]) * np.float32(0.5)
         constants[AMBIENT_TILT + k] = (lanes.ambient[lane, k] - lanes.ambient_ground[lane, k]) * np.float32(0.5)
         constants[LIGHT + k] = lanes.light_color[lane, k]
-        constants[TO_LIGHT + k] = -lanes.light_direction[lane, k] / length if length > 0.0 else np.float32(0.0)
+        constants[TO_LIGHT + k] = constants[TO_LIGHT + k] / length if length > 0.0 else np.float32(0.0)
         constants[FOG + k] = lanes.fog_color[lane, k]
         constants[HORIZON + k] = lanes.sky_horizon[lane, k]
         constants[SKY + k] = lanes.sky_zenith[lane, k] - lanes.sky_horizon[lane, k]

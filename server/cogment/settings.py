@@ -121,7 +121,7 @@ def parse_endpoint(endpoint: str) -> str:
         address = parse_address(endpoint.removeprefix(SCHEME))
     except ValueError:
         raise error from None
-    if not isinstance(address, TcpAddress) or not address.port:
+    if not isinstance(address, TcpAddress):
         raise error
     return str(address)
 

@@ -14,7 +14,7 @@ from worldloom.worlds.settings import parse_assignments
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `worldloom describe`."""
     parser.add_argument("name", metavar="FAMILY", help="its name, as `worldloom worlds` lists them")
-    parser.add_argument("more_words", nargs="*", metavar="NAME=VALUE", help="settings to describe it with")
+    parser.add_argument("more_words", nargs="*", default=[], metavar="NAME=VALUE", help="settings to describe it with")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     add_family_options(parser)
 

@@ -1,27 +1,27 @@
-"""Properties of the server (renderer, limits, families, counters, timers) and of the world that a stream has joined."""
+"""Properties of the server (renderer, limits, settings, families, counters, timers) and of the world of a stream."""
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.protos.errors import InvalidArgument
-from worldloom.server.dm_env_rpc.property_tree import Property
+from worldloom.server.dm_env_rpc.documentation import constant, family_properties, table_properties, world_properties
+from worldloom.server.dm_env_rpc.property_tree import Group, Property, PropertyTree
+from worldloom.server.engine.directory import WORLD_SETTINGS
 from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.observations import JOIN_SETTINGS, OBSERVATIONS
 from worldloom.server.engine.shared_memory import RING_SIZE
 from worldloom.server.engine.timing import STAGES
 from worldloom.server.engine.world import Agent, World
-from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra
-from worldloom.worlds.settings import Setting
+from worldloom.worlds.registry import known_families
 
-T = TypeVar("T")
 _NOTHING = np.empty((0, 5))
 
-_SETTING_DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 _LIGHTS = {
     "light_direction": (3, None, None, "Direction in which the light travels: east, north, up. Any length but zero."),
     "light_color": (3, 0, 8, "The light's red, green and blue."),
@@ -40,16 +40,52 @@ _LIGHTS = {
 """Columns of worldloom.kernels.tables.LaneTable that can be written: length, range, text."""
 
 
-def make_properties(engine: Engine, agent: Agent | None) -> list[Property]:
-    """Return the properties that a stream sees; `agent` is its agent, if it has joined a world."""
-    found = [*_server(engine), *_limits(engine), *_families(), *_counters(engine), *_timers(engine)]
+def make_tree(engine: Engine, agent: Agent | None, key: str) -> PropertyTree:
+    """Return the properties that a stream sees, as far as they are needed to answer a request about this key.
+
+    `agent` is the stream's agent, if it has joined a world. Only the top-level group of the key is filled, and in
+    `families` only the family of the key.
+    """
+    groups = _groups(engine, agent, key)
+    word = key.partition(".")[0]
+    filled = groups.values() if key and word not in groups else [groups[word]] if key else []
+    texts = [Group(name, group.text) for name, group in groups.items()]
+    return PropertyTree([*texts, *(entry for group in filled for entry in group.make())])
+
+
+def described_family(key: str) -> str | None:
+    """Return the family whose description is needed to answer a request about this key, or None."""
+    word, _, rest = key.partition(".")
+    name = rest.partition(".")[0]
+    return name if word == "families" and name in known_families() else None
+
+
+class _TopLevel(NamedTuple):
+    """A top-level group: its description, and a function that makes its properties."""
+
+    text: str
+    make: Callable[[], Iterable[Property | Group]]
+
+
+def _groups(engine: Engine, agent: Agent | None, key: str) -> dict[str, _TopLevel]:
+    found = {
+        "server": _TopLevel("Version and renderer.", lambda: _server(engine)),
+        "limits": _TopLevel("Limits of the server.", lambda: _limits(engine)),
+        "create_settings": _TopLevel(
+            "Settings of CreateWorld that all families have; a family's own are in families.NAME.settings.",
+            lambda: table_properties("create_settings", WORLD_SETTINGS, ("family",)),
+        ),
+        "join_settings": _TopLevel("Settings of JoinWorld, the same for all families.", _join_settings),
+        "families": _TopLevel("Families of worlds, by name.", lambda: _families(engine, key)),
+        "counters": _TopLevel("Counts since the server started, and what it has now.", lambda: _counters(engine)),
+        "timers": _TopLevel("Times of recent ticks and their stages.", lambda: _timers(engine)),
+    }
     if agent is not None and not agent.world.is_gone:
-        found += [*_world(engine, agent), *_cameras(agent), *_shared_memory(agent)]
+        found["world"] = _TopLevel("The world that this stream has joined.", lambda: _world(engine, agent, key))
+        found["camera"] = _TopLevel("Cameras of this stream.", lambda: _cameras(agent))
+        if agent.segment is not None:
+            found["shm"] = _TopLevel("Shared memory of this stream.", lambda: _shared_memory(agent))
     return found
-
-
-def _constant(value: T) -> Callable[[], T]:
-    return lambda: value
 
 
 def _server(engine: Engine) -> Iterator[Property]:
@@ -63,35 +99,27 @@ def _limits(engine: Engine) -> Iterator[Property]:
     for name, value in dataclasses.asdict(engine.limits).items():
         flag = f"--{name.replace('_', '-')}"
         dtype = "int64" if isinstance(value, int) else "float64"
-        yield Property(f"limits.{name}", f"Value of {flag}.", dtype, _constant(value))
+        yield Property(f"limits.{name}", f"Value of {flag}.", dtype, constant(value))
 
 
-def _families() -> Iterator[Property]:
-    for name in known_families():
-        if needs_extra(name) and not is_loaded(name):
-            text = f"It is loaded when its first world is created; `worldloom describe {name}` says more."
-            yield Property(f"families.{name}.text", "Description.", "str", _constant(text))
-            continue
-        try:
-            family = find_family(name)
-        except FamilyError as error:
-            yield Property(f"families.{name}.problem", "Why it cannot be used.", "str", _constant(str(error)))
-            continue
-        yield Property(f"families.{name}.text", "Description.", "str", _constant(family.text))
-        for setting in family.settings:
-            yield _setting(f"families.{name}.settings.{setting.name}", setting)
-
-
-def _setting(key: str, setting: Setting) -> Property:
-    choices = f" One of {', '.join(setting.choices)}." if setting.choices else ""
-    return Property(
-        key,
-        f"{setting.text}{choices} The value here is the default.",
-        _SETTING_DTYPES[type(setting.default)],
-        _constant(setting.default),
-        minimum=setting.minimum,
-        maximum=setting.maximum,
+def _join_settings() -> Iterator[Property | Group]:
+    yield from table_properties("join_settings", JOIN_SETTINGS)
+    yield Property(
+        f"join_settings.{OBSERVATIONS}",
+        "Names of the observations to offer. The value here is the default: none stands for all.",
+        "str",
+        lambda: np.empty(0, "str"),
+        shape=(-1,),
     )
+
+
+def _families(engine: Engine, key: str) -> Iterator[Property | Group]:
+    for name in known_families():
+        yield Group(f"families.{name}", f"The family {name}: settings, actions, observations, cameras, labels.")
+    asked = described_family(key)
+    description = None if asked is None else engine.descriptions.find(asked)
+    if description is not None:
+        yield from family_properties(f"families.{asked}", description)
 
 
 def _counters(engine: Engine) -> Iterator[Property]:
@@ -146,8 +174,8 @@ def _seconds(engine: Engine, stage: str) -> float:
 
 def _timers(engine: Engine) -> Iterator[Property]:
     timer = engine.timer
-    yield Property("timers.is_on", "Whether stages are measured: value of --timers.", "bool", _constant(timer.is_on))
-    yield Property("timers.stages", "Names of the stages, separated by spaces.", "str", _constant(" ".join(STAGES)))
+    yield Property("timers.is_on", "Whether stages are measured: value of --timers.", "bool", constant(timer.is_on))
+    yield Property("timers.stages", "Names of the stages, separated by spaces.", "str", constant(" ".join(STAGES)))
     yield Property(
         "timers.stage_s",
         "Seconds spent in each stage, all read at one moment.",
@@ -171,7 +199,14 @@ def _timers(engine: Engine) -> Iterator[Property]:
     )
 
 
-def _world(engine: Engine, agent: Agent) -> Iterator[Property]:
+def _world(engine: Engine, agent: Agent, key: str) -> Iterator[Property | Group]:
+    state = list(_world_state(engine, agent))
+    yield from state
+    if all(entry.key != key for entry in state):
+        yield from world_properties("world", agent)
+
+
+def _world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
     world = agent.world
     shape = (len(world.lanes),) if world.is_vector else ()
 
@@ -181,7 +216,9 @@ def _world(engine: Engine, agent: Agent) -> Iterator[Property]:
 
     yield Property("world.name", "The world this stream has joined.", "str", lambda: world.name)
     yield Property("world.family", "Its family.", "str", lambda: world.pool.family.name)
-    yield Property("world.seed", "Seed of everything random in it.", "uint64", lambda: world.seed)
+    # As it was given. No dtype has all seeds: from -2**63 to 2**64 - 1.
+    seed_dtype = "int64" if world.seed < 0 else "uint64"
+    yield Property("world.seed", "Seed of everything random in it.", seed_dtype, lambda: world.seed)
     yield Property("world.agent", "Index of this stream's agent.", "int64", lambda: agent.index)
     yield Property("world.agents_joined", "Agents that have joined it.", "int64", lambda: len(world.agents))
     yield Property(
@@ -268,14 +305,14 @@ def _shared_memory(agent: Agent) -> Iterator[Property]:
     if segment is None:
         return
     yield Property("shm.name", "Path of the shared memory, on the same machine.", "str", lambda: segment.path)
-    yield Property("shm.token", "Text at the beginning of the shared memory.", "str", _constant(segment.token))
-    yield Property("shm.size_bytes", "Size in bytes.", "int64", _constant(segment.size_bytes))
+    yield Property("shm.token", "Text at the beginning of the shared memory.", "str", constant(segment.token))
+    yield Property("shm.size_bytes", "Size in bytes.", "int64", constant(segment.size_bytes))
     yield Property(
         "shm.slots",
         "Number of sets of frames: a step is drawn into the next one in turn.",
         "int64",
-        _constant(RING_SIZE),
+        constant(RING_SIZE),
     )
-    yield Property("shm.slot_bytes", "Bytes of one set of frames.", "int64", _constant(segment.set_bytes))
+    yield Property("shm.slot_bytes", "Bytes of one set of frames.", "int64", constant(segment.set_bytes))
     for name, offset in segment.offsets.items():
-        yield Property(f"shm.offsets.{name}", "Offset of these frames in a set.", "int64", _constant(offset))
+        yield Property(f"shm.offsets.{name}", "Offset of these frames in a set.", "int64", constant(offset))

@@ -5,7 +5,7 @@ and some of them written; nothing is both a group and a value.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,6 +24,12 @@ _ALSO = {
     **dict.fromkeys(("float32", "float64"), ("float32", "float64", *_INTEGERS)),
 }
 """Other dtypes that a value is accepted in: clients send the integers and floats of their own language."""
+
+
+def requested_key(request: properties_pb2.PropertyRequest) -> str:
+    """Return the key that a request is about; empty if it has none."""
+    asked = request.WhichOneof("payload")
+    return "" if asked is None else str(getattr(request, asked).key)
 
 
 @dataclass(frozen=True)
@@ -46,17 +52,22 @@ class Property:
             raise ValueError(f"property {self.key!r}: expected words with dots between them")
 
 
+@dataclass(frozen=True)
+class Group:
+    """A group with a description. Other groups are described by listing what is in them."""
+
+    key: str
+    text: str
+
+
 class PropertyTree:
-    """All properties that a stream sees, which answers its property requests.
+    """Properties that a stream sees, which answers its property requests."""
 
-    `groups` has descriptions of groups by key; other groups are described by listing what is in them.
-    """
-
-    def __init__(self, properties: Iterable[Property], groups: Mapping[str, str] | None = None) -> None:
+    def __init__(self, entries: Iterable[Property | Group]) -> None:
         self._properties: dict[str, Property] = {}
         self._children: dict[str, list[str]] = {"": []}
-        self._texts = dict(groups or {})
-        for entry in properties:
+        self._texts: dict[str, str] = {}
+        for entry in entries:
             self._add(entry)
 
     def handle(self, request: properties_pb2.PropertyRequest) -> properties_pb2.PropertyResponse:
@@ -75,19 +86,24 @@ class PropertyTree:
             raise InvalidArgument("an empty property request: expected read_property, write_property or list_property")
         return response
 
-    def _add(self, entry: Property) -> None:
+    def _add(self, entry: Property | Group) -> None:
         if entry.key in self._properties:
             raise ValueError(f"property {entry.key!r} is there twice: expected it once")
         words = entry.key.split(".")
         keys = ["", *(".".join(words[: depth + 1]) for depth in range(len(words)))]
-        both = [key for key in keys if key in (self._children if key == entry.key else self._properties)]
+        is_value = isinstance(entry, Property)
+        both = [key for key in keys if key in (self._children if is_value and key == entry.key else self._properties)]
         if both:
             raise ValueError(f"property {both[0]!r} is a group and a value: expected one of them")
         for parent, child in pairwise(keys):
             siblings = self._children.setdefault(parent, [])
             if child not in siblings:
                 siblings.append(child)
-        self._properties[entry.key] = entry
+        if isinstance(entry, Property):
+            self._properties[entry.key] = entry
+        else:
+            self._children.setdefault(entry.key, [])
+            self._texts[entry.key] = entry.text
 
     def _read(self, key: str, value: Tensor) -> None:
         entry = self._value(key, "read")

@@ -21,8 +21,8 @@ from worldloom.protos.errors import (
     RequestError,
     Unimplemented,
 )
-from worldloom.server.dm_env_rpc.properties import make_properties
-from worldloom.server.dm_env_rpc.property_tree import PropertyTree
+from worldloom.server.dm_env_rpc.properties import described_family, make_tree
+from worldloom.server.dm_env_rpc.property_tree import requested_key
 from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.dm_env_rpc.tensors import ActionReader, check_setting_count, settings_from
@@ -78,6 +78,8 @@ class Session:
         """Leave the world of a stream that has ended; replies that it waits for are not sent."""
         self._is_closed = True
         self.engine.counters.streams -= 1
+        if self.agent is not None and self.agent.world.creator == self.name:
+            self.agent.world.is_lost = True
         self._leave()
         log.debug("closed", stream=self.name)
 
@@ -129,6 +131,7 @@ class Session:
         if self._is_closed:  # the stream ended meanwhile: nobody knows the name of the world
             self.engine.destroy(world)
             return None
+        world.creator = self.name
         log.info("created", stream=self.name, world=world.name, lanes=len(world.lanes))
         return rpc.EnvironmentResponse(create_world=rpc.CreateWorldResponse(world_name=world.name))
 
@@ -198,7 +201,7 @@ class Session:
         log.info("destroyed", stream=self.name, world=world.name)
         return rpc.EnvironmentResponse(destroy_world=rpc.DestroyWorldResponse())
 
-    def _extension(self, request: AnyMessage) -> rpc.EnvironmentResponse:
+    def _extension(self, request: AnyMessage) -> rpc.EnvironmentResponse | None:
         if not request.Is(properties_pb2.PropertyRequest.DESCRIPTOR):
             raise Unimplemented(
                 f"extension {request.type_url[:100]!r} is not known: expected {_PROPERTY_REQUEST}, the only one here"
@@ -207,9 +210,15 @@ class Session:
             asked = properties_pb2.PropertyRequest.FromString(request.value)
         except DecodeError as error:
             raise InvalidArgument(f"an extension that cannot be read: expected a {_PROPERTY_REQUEST}") from error
-        tree = PropertyTree(make_properties(self.engine, self.agent))
+        name = described_family(requested_key(asked))
+        if name is None:
+            return self._answer_property(asked)
+        self.engine.descriptions.request(name, lambda: self._answer(lambda: self._answer_property(asked)))
+        return None
+
+    def _answer_property(self, asked: properties_pb2.PropertyRequest) -> rpc.EnvironmentResponse:
         response = rpc.EnvironmentResponse()
-        response.extension.Pack(tree.handle(asked))
+        response.extension.Pack(make_tree(self.engine, self.agent, requested_key(asked)).handle(asked))
         return response
 
     def _joined(self, what: str) -> Agent:

@@ -154,7 +154,9 @@ class TensorReader:
         one_for_all = count == 1 and self._size > 0
         if (matches and (count == prod(shape) or one_for_all)) or (one_for_all and not sent):
             return shape if self._varies else self._array_shape
-        elements = "" if self._varies else f" and {_elements(self._size)}, or one for all of them"
+        elements = "" if self._varies else f" and {_elements(self._size)}"
+        if self._size > 1:
+            elements += ", or one for all of them"
         raise InvalidArgument(
             f"{self.what} has shape {_shown_shape(sent)} and {_elements(count)}: "
             f"expected shape {list(self.shape)}{elements}"

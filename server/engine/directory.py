@@ -13,7 +13,14 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.server.config import Limits
 from worldloom.server.engine.loading import make_family
-from worldloom.server.engine.observations import AgentSpecs, ReplyLayoutCache, parse_join_settings
+from worldloom.server.engine.observations import (
+    JOIN_SETTINGS,
+    OBSERVATIONS,
+    AgentSpecs,
+    JoinSettings,
+    ReplyLayoutCache,
+    parse_join_settings,
+)
 from worldloom.server.engine.shared_memory import Segment, segment_bytes
 from worldloom.server.engine.slices import LaneAddition, WorldCreation
 from worldloom.server.engine.world import Agent, World
@@ -28,6 +35,7 @@ WORLD_SETTINGS = (
     Setting("lanes", 1, "Lanes of a vector world: every tensor gets a leading dimension of this size.", 1),
 )
 """Settings of CreateWorld that all families share."""
+_OF_JOIN_WORLD = dict.fromkeys((*(setting.name for setting in JOIN_SETTINGS), OBSERVATIONS), "JoinWorld")
 _EMPTY_POOLS_KEPT = 8
 """Pools without lanes that are kept for the next world with the same settings."""
 WAS_DESTROYED = "it was destroyed"
@@ -77,8 +85,8 @@ class WorldDirectory:
         count = int(common["lanes"])
         self._check_limits(count)
         pool = self._pool(_find_family(given), own)
-        seed = int(common["seed"]) % 2**64 if "seed" in given else secrets.randbits(64)
-        addition = LaneAddition(self, pool, pool.family.lane_seeds(seed, count))
+        seed = int(common["seed"]) if "seed" in given else secrets.randbits(64)
+        addition = LaneAddition(self, pool, _lane_seeds(pool, seed, count))
         return WorldCreation(self, own, seed, addition, "lanes" in given)
 
     def preparation(self, given: Mapping[str, object]) -> Callable[[], PreparedFamily] | None:
@@ -105,14 +113,15 @@ class WorldDirectory:
         if world is None:
             raise NotFound(
                 f"there is no world {name[:100]!r}: expected a name that CreateWorld gave; it may have been destroyed, "
-                "or no agent was in it for --idle-world-s seconds"
+                "or no agent was in it for --idle-world-s seconds, --lost-world-s if its stream broke off"
             )
         world.used_at_s = self.clock()
+        world.is_lost = False
         return world
 
     def join(self, world: World, given: Mapping[str, object], layout_cache: ReplyLayoutCache) -> Agent:
         """Add an agent to a world, with these settings of JoinWorld; `layout_cache` is that of its protocol."""
-        join = parse_join_settings(given, self.limits)
+        join = self._parse_join_settings(world, given)
         count = world.pool.family.agents
         if join.agent is not None and join.agent >= count:
             raise InvalidArgument(
@@ -135,7 +144,7 @@ class WorldDirectory:
 
     def rejoin(self, agent: Agent, given: Mapping[str, object]) -> None:
         """Change the join settings of an agent; those that are not given stay."""
-        if "agent" in given and parse_join_settings(given, self.limits).agent != agent.index:
+        if "agent" in given and self._parse_join_settings(agent.world, given).agent != agent.index:
             raise InvalidArgument(
                 f"setting 'agent' is {given['agent']!r}: expected {agent.index}, which this stream is; "
                 "leave and join again to be another"
@@ -186,7 +195,7 @@ class WorldDirectory:
         pool, _, seed = self._parse_restart(world, given)
         if pool is world.pool:
             return None
-        return LaneAddition(self, pool, pool.family.lane_seeds(world.seed if seed is None else seed, len(world.lanes)))
+        return LaneAddition(self, pool, _lane_seeds(pool, world.seed if seed is None else seed, len(world.lanes)))
 
     def restart(self, world: World, given: Mapping[str, object], addition: LaneAddition | None = None) -> None:
         """Apply settings of ResetWorld; `addition` is what `begin_restart` returned, with all lanes.
@@ -202,7 +211,7 @@ class WorldDirectory:
             raise
         world.settings = own
         world.seed = world.seed if seed is None else seed
-        lane_seeds = pool.family.lane_seeds(world.seed, len(world.lanes))
+        lane_seeds = _lane_seeds(pool, world.seed, len(world.lanes))
         if addition is not None and (addition.pool is not pool or pool is world.pool):
             addition.abandon()
             addition = None
@@ -229,16 +238,20 @@ class WorldDirectory:
                 f"these settings change the specs of agent {changed.index} of {world.name}, or remove it: expected "
                 "settings that do not while agents are in the world; leave it first, or create another world"
             )
-        return pool, own, int(common["seed"]) % 2**64 if "seed" in given else None
+        return pool, own, int(common["seed"]) if "seed" in given else None
 
     def reap(self) -> list[World]:
         """Destroy the worlds that have been unused for too long, and return them."""
-        idle_s = self.limits.idle_world_s
-        last = self.clock() - idle_s
-        idle = [world for world in self.worlds.values() if not world.is_attended and world.used_at_s < last]
-        for world in idle:
-            self.destroy(world, f"it was not used for {idle_s:g} s, the limit set by --idle-world-s")
-        return idle
+        limits, now_s = self.limits, self.clock()
+        reaped = []
+        for world in [world for world in self.worlds.values() if not world.is_attended]:
+            limit_s, option = limits.idle_world_s, "--idle-world-s"
+            if world.is_lost and limits.lost_world_s < limit_s:
+                limit_s, option = limits.lost_world_s, "--lost-world-s"
+            if world.used_at_s < now_s - limit_s:
+                self.destroy(world, f"it was not used for {limit_s:g} s, the limit set by {option}")
+                reaped.append(world)
+        return reaped
 
     def _share(self, agent: Agent, specs: AgentSpecs) -> None:
         """Allocate the shared memory of an agent's specs."""
@@ -281,7 +294,7 @@ class WorldDirectory:
         self, world: World, index: int, given: Mapping[str, object], layout_cache: ReplyLayoutCache
     ) -> AgentSpecs:
         lanes = len(world.lanes) if world.is_vector else None
-        join = parse_join_settings(given, self.limits)
+        join = self._parse_join_settings(world, given)
         for name, pixels in (("width", join.width), ("height", join.height)):
             if pixels > self.max_side_pixels:
                 raise InvalidArgument(
@@ -289,6 +302,10 @@ class WorldDirectory:
                     "renderer draws"
                 )
         return AgentSpecs(world.pool, index, lanes, join, layout_cache)
+
+    def _parse_join_settings(self, world: World, given: Mapping[str, object]) -> JoinSettings:
+        names = [setting.name for setting in (*WORLD_SETTINGS, *world.pool.family.settings)]
+        return parse_join_settings(given, self.limits, dict.fromkeys(names, "CreateWorld"))
 
     def _pool(self, kind: type[Family], own: Mapping[str, object]) -> Pool:
         try:
@@ -342,7 +359,7 @@ def _split(given: Mapping[str, object]) -> tuple[dict[str, Value], dict[str, obj
     """Return the parsed settings that all families share, and the family's own as given."""
     kind = _find_family(given)
     try:
-        taken = parse_settings((*WORLD_SETTINGS, *kind.settings), given)
+        taken = parse_settings((*WORLD_SETTINGS, *kind.settings), given, _OF_JOIN_WORLD)
     except SettingError as error:
         raise InvalidArgument(str(error)) from error
     common = {setting.name for setting in WORLD_SETTINGS}
@@ -358,6 +375,11 @@ def _find_family(given: Mapping[str, object]) -> type[Family]:
         return find_family(name[:100])
     except FamilyError as error:
         raise InvalidArgument(f"setting 'family': {error}") from error
+
+
+def _lane_seeds(pool: Pool, world_seed: int, lanes: int) -> np.ndarray:
+    """Return the seeds of lanes. Families get the world's seed as 64 bits without a sign."""
+    return pool.family.lane_seeds(world_seed % 2**64, lanes)
 
 
 def _fits(agent: Agent, pool: Pool) -> bool:

@@ -19,7 +19,7 @@ from worldloom.protos.errors import Internal, NotFound, RequestError, Unavailabl
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.config import Limits
 from worldloom.server.engine.directory import WAS_DESTROYED, WorldDirectory
-from worldloom.server.engine.loading import Loader, warm_up
+from worldloom.server.engine.loading import FamilyDescriptions, Loader, warm_up
 from worldloom.server.engine.observations import ComputeLayout, ReplyLayoutCache
 from worldloom.server.engine.router import ReplyRouter
 from worldloom.server.engine.slices import Additions, Done, LaneAddition, WorldCreation, add_lanes
@@ -61,6 +61,7 @@ class Engine:
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
         self._loader = Loader(self.post)
+        self.descriptions = FamilyDescriptions(self._loader, lambda: self._thread is not None)
 
     def start(self, failed: Call = lambda: None) -> None:
         """Start the thread; return when the renderer is ready to draw, or raise what prevents it.
@@ -333,7 +334,7 @@ class Engine:
         if now_s - self._reaped_at_s >= _REAP_EVERY_S:
             self._reaped_at_s = now_s
             for world in self.directory.reap():
-                log.info("reaped", world=world.name, idle_s=self.limits.idle_world_s)
+                log.info("reaped", world=world.name, lost=world.is_lost)
 
 
 def _run_call(call: Call) -> None:

@@ -20,15 +20,16 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.logs import Log
+from worldloom.worlds.describe import Description, describe
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.registry import find_family, known_families, needs_extra
+from worldloom.worlds.registry import FamilyError, find_family, known_families, needs_extra
 
 log = Log("engine")
 
 
 def warm_up(renderer: Renderer) -> None:
-    """Step and draw a lane of each family in a scene of its own. A family that fails is logged and left out."""
+    """Step and draw a lane of each family that needs no extra and no setting, in a scene of its own; log failures."""
     for name in known_families():
         if needs_extra(name):
             continue
@@ -39,9 +40,12 @@ def warm_up(renderer: Renderer) -> None:
 
 
 def _warm_up_family(name: str, renderer: Renderer) -> None:
+    kind = find_family(name)
+    if kind.required_settings:
+        return  # it cannot be built without, and its kernels are compiled with its first world
     assets = AssetLibrary()
     scene = Scene(assets)
-    for views in run_one_lane(find_family(name)({}, assets), scene):
+    for views in run_one_lane(kind({}, assets), scene):
         offsets, size_bytes = lay_out(views)
         renderer.draw(scene, views, allocate_arena(size_bytes), offsets)
 
@@ -78,6 +82,47 @@ class Loader:
         """Cancel what has not begun."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class FamilyDescriptions:
+    """Descriptions of families with their default settings, each made when it is first requested.
+
+    Making one builds the family, on the loader's thread. An engine without a thread of its own (`has_thread` returns
+    False) serves nobody else meanwhile, and makes it at once.
+    """
+
+    def __init__(self, loader: Loader, has_thread: Callable[[], bool]) -> None:
+        self._loader = loader
+        self._has_thread = has_thread
+        self._made: dict[str, Description] = {}
+
+    def find(self, name: str) -> Description | None:
+        """Return the description of a family, or None if it has not been made."""
+        return self._made.get(name)
+
+    def request(self, name: str, then: Callable[[], None]) -> None:
+        """Make the description of a family unless it is there; call `then` when it is, at once or in a later tick."""
+
+        def finish(made: Callable[[], Description]) -> None:
+            self._made[name] = made()
+            then()
+
+        if "problem" not in self._made.get(name, {"problem": ""}):
+            then()
+        elif self._has_thread():
+            self._loader.load(lambda: _describe(name), finish)
+        else:
+            finish(lambda: _describe(name))
+
+
+def _describe(name: str) -> Description:
+    """Describe a family. If it cannot be built, the description has only its name and the `problem`."""
+    try:
+        return describe(find_family(name))
+    except FamilyError as error:
+        return {"family": name, "problem": str(error)}
+    except Exception as error:  # a family's own code may raise anything
+        return {"family": name, "problem": f"{type(error).__name__}: {error}"}
 
 
 _compiled: set[type[Family]] = set()

@@ -82,11 +82,13 @@ class JoinSettings:
     """Names to offer; None: all."""
 
 
-def parse_join_settings(given: Mapping[str, object], limits: Limits) -> JoinSettings:
-    """Check the settings of JoinWorld."""
+def parse_join_settings(
+    given: Mapping[str, object], limits: Limits, elsewhere: Mapping[str, str] | None = None
+) -> JoinSettings:
+    """Check the settings of JoinWorld. `elsewhere` has those of other requests: see `parse_settings`."""
     table = {name: value for name, value in given.items() if name != OBSERVATIONS}
     try:
-        parsed = parse_settings(JOIN_SETTINGS, table)
+        parsed = parse_settings(JOIN_SETTINGS, table, elsewhere)
     except SettingError as error:
         raise InvalidArgument(str(error).replace("expected some of ", f"expected some of {OBSERVATIONS}, ")) from error
     width, height, samples = (int(parsed[name]) for name in ("width", "height", "samples"))

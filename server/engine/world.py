@@ -146,6 +146,10 @@ class World:
         self.lighting: dict[str, np.ndarray] = {}
         """Changed columns of worldloom.kernels.tables.LaneTable."""
         self.used_at_s = 0.0
+        self.creator = ""
+        """Name of the stream that created it."""
+        self.is_lost = False
+        """The stream that created and joined it has ended without leaving it, and nobody has used it since."""
         self.has_streams = True
         """The agents are streams, whose end is noticed. Otherwise only calls show that the world is in use."""
         self.is_gone = False

@@ -1,12 +1,16 @@
 """TLS from PEM files, and the token that clients must send as the metadata `authorization: Bearer TOKEN`.
 
-Errors in the files, which gRPC would only meet at each handshake, are raised when the server starts. Health checks need
-no token.
+Errors in the files, which gRPC would only meet at each handshake, are raised when the server starts. Certificates whose
+time is over or has not begun are logged then: clients refuse them, but the files are in order, and clocks may be wrong.
+Health checks need no token.
 """
 
+import binascii
 import hmac
+import re
 import ssl
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,13 @@ import grpc
 
 from worldloom.server.logs import Log
 from worldloom.server.options import ConfigError
+
+log = Log("security")
+
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
+_VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
+"""Tags of DER elements."""
+_DATE_FORMATS = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}
 
 
 def read_credentials(cert: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
@@ -30,6 +41,9 @@ def read_credentials(cert: Path | None, key: Path | None, client_ca: Path | None
         _check_loads(
             "--tls-client-ca", client_ca, "certificates in PEM", lambda tls: tls.load_verify_locations(client_ca)
         )
+    _warn_of_dates("--tls-cert", cert, cert_pem)
+    if client_ca is not None and client_ca_pem is not None:
+        _warn_of_dates("--tls-client-ca", client_ca, client_ca_pem)
     return grpc.ssl_server_credentials([(key_pem, cert_pem)], client_ca_pem, require_client_auth=client_ca is not None)
 
 
@@ -51,11 +65,64 @@ def _check_loads(flag: str, path: Path, expected: str, load: Callable[[ssl.SSLCo
         raise ConfigError(f"{flag} {path} cannot be used ({reason}): expected {expected}") from None
 
 
+def _warn_of_dates(flag: str, path: Path, pem: bytes) -> None:
+    """Log a warning for each certificate of a file that has expired or is not valid yet."""
+    now = datetime.now(UTC)
+    for number, block in enumerate(_CERTIFICATE.findall(pem), start=1):
+        dates = _read_dates(binascii.a2b_base64(block))
+        if dates is None:
+            continue
+        begin, end = dates
+        where: dict[str, object] = {"option": flag, "file": str(path), "number": number}
+        if end < now:
+            log.warning("certificate has EXPIRED: clients will refuse it", **where, until=_format_date(end))
+        elif begin > now:
+            log.warning("certificate is NOT VALID YET: clients will refuse it", **where, since=_format_date(begin))
+
+
+def _read_dates(der: bytes) -> tuple[datetime, datetime] | None:
+    """Return the dates between which a certificate is valid; None if it is not in the form that RFC 5280 prescribes.
+
+    Certificate { TBSCertificate { [0] version, serial number, algorithm, issuer, Validity { date, date }, ... } }
+    """
+    try:
+        _, contents, _ = _read_element(der)
+        _, contents, _ = _read_element(contents)
+        tag, _, rest = _read_element(contents)
+        if tag == _VERSION:
+            _, _, rest = _read_element(rest)
+        for _ in range(2):
+            _, _, rest = _read_element(rest)
+        _, validity, _ = _read_element(rest)
+        begin_tag, begin, rest = _read_element(validity)
+        end_tag, end, _ = _read_element(rest)
+        return _parse_date(begin_tag, begin), _parse_date(end_tag, end)
+    except (IndexError, ValueError, KeyError):
+        return None
+
+
+def _read_element(der: bytes) -> tuple[int, bytes, bytes]:
+    """Return tag and contents of the first element in these bytes, and what follows it."""
+    tag, length, start = der[0], der[1], 2
+    if length > 127:  # the number of bytes that hold the length
+        start += length & 127
+        length = int.from_bytes(der[2:start])
+    return tag, der[start : start + length], der[start + length :]
+
+
+def _parse_date(tag: int, text: bytes) -> datetime:
+    parsed = datetime.strptime(text.decode("ascii"), _DATE_FORMATS[tag]).replace(tzinfo=UTC)
+    # Two digits stand for 1950 to 2049, for Python 1969 to 2068.
+    return parsed.replace(year=parsed.year - 100) if tag == _UTC_TIME and parsed.year >= 2050 else parsed
+
+
+def _format_date(date: datetime) -> str:
+    return f"{date:%Y-%m-%dT%H:%M:%SZ}"
+
+
 def _no_password() -> str:
     raise ValueError("it has a password")  # otherwise OpenSSL would ask for it on the terminal
 
-
-log = Log("tokens")
 
 _OPEN_TO_ALL = "/grpc.health.v1.Health/"
 """Health checks seldom have the token, and learn nothing else."""

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ from worldloom.client import (
     make_dm_env,
 )
 from worldloom.client.shared_memory import SharedFrames
+from worldloom.protos.errors import Unavailable
+from worldloom.server.dm_env_rpc.session import error_reply
 
 CERTS = Path(__file__).parents[1] / "server" / "transports" / "certs"
 CA, CERT, KEY = CERTS / "ca.pem", CERTS / "client.pem", CERTS / "client-key.pem"
@@ -64,11 +67,22 @@ def test_no_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("nonsense", "expected HOST:PORT such as 127.0.0.1:9000"), ("nonsense", "or 'local'"), ("127.0.0.1:0", "port 0")],
+    [
+        ("nonsense", "is not an address: expected HOST:PORT such as 127.0.0.1:9000 or [::1]:9000, or unix:PATH"),
+        ("nonsense", "unix:PATH, or 'local'"),
+        ("here:http", "has the port 'http': expected a number from 1 to 65535"),
+        ("127.0.0.1:0", "'127.0.0.1:0' has port 0: expected the port that the server printed"),
+    ],
 )
 def test_invalid_addresses(address: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         make(address)
+
+
+def test_a_renderer_for_a_server(server: Served) -> None:
+    for construct in (make, lambda address, **given: make_dm_env(address, "catch", **given)):
+        with raises_soon(ValueError, f"renderer is 'cpu' for the server at {server.tcp}", "worldloom serve --renderer"):
+            construct(server.tcp, renderer="cpu")
 
 
 def test_a_server_of_another_protocol() -> None:
@@ -265,3 +279,85 @@ def test_reconnecting_to_a_server_with_other_observations(server: Served) -> Non
     with raises_soon(ClientError, f"the server at {server.tcp} now has observations", "make a new env"):
         env.reconnect()
     assert env.closed
+
+
+class Relay:
+    """A server that passes streams on to another, after some that it fails in the ways of `failures`."""
+
+    def __init__(self, target: str, failures: list[str]) -> None:
+        self.failures = failures
+        self.cut = threading.Event()
+        """Set to end the first stream."""
+        self._streams = 0
+        self._channel = grpc.insecure_channel(target)
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        handler = grpc.stream_stream_rpc_method_handler(self._process)
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("dm_env_rpc.v1.Environment", {"Process": handler})]
+        )
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def close(self) -> None:
+        self.cut.set()
+        self._server.stop(None).wait(10)
+        self._channel.close()
+
+    def _process(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        self._streams += 1
+        replies = self._channel.stream_stream("/dm_env_rpc.v1.Environment/Process")(requests)
+        if self._streams == 1:
+            for reply in replies:
+                if self.cut.is_set():
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
+                yield reply
+        failure = self.failures.pop(0) if self.failures else ""
+        if failure == "silent":
+            ended = threading.Event()
+            context.add_callback(ended.set)
+            ended.wait(60)
+        elif failure == "lost":
+            yield next(replies)
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
+        elif failure == "refused":
+            yield next(replies)
+            next(replies)
+            yield error_reply(Unavailable("the server is shutting down"))
+        yield from replies
+
+
+@pytest.mark.parametrize("failures", [["silent"], ["lost"], ["refused"], ["lost", "silent", "refused"]])
+def test_reconnecting_tries_again_whatever_fails(
+    server: Served, failures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is stopping may end a stream at any reply, or never answer."""
+    monkeypatch.setattr("worldloom.client.vector_env._FIRST_REPLY_S", 0.5)
+    relay = Relay(server.tcp, failures)
+    try:
+        env = make(relay.address, seed=5, transport="grpc")
+        expected = env.reset()[0]["eye.rgb"]
+        relay.cut.set()
+        with pytest.raises(LostConnection):
+            env.step(IDLE)
+        since_s = time.monotonic()
+        env.reconnect(wait_s=50.0)
+        assert time.monotonic() - since_s < 45.0  # less than timeout_s, which a lost reply would take
+        assert relay.failures == []
+        assert np.array_equal(env.reset()[0]["eye.rgb"], expected)
+        env.close()
+    finally:
+        relay.close()
+
+
+def test_reconnecting_gives_up_in_time(server: Served) -> None:
+    relay = Relay(server.tcp, ["refused"] * 3)
+    try:
+        env = make(relay.address, transport="grpc")
+        relay.cut.set()
+        with pytest.raises(LostConnection):
+            env.reset()
+        with pytest.raises(ServerError, match="UNAVAILABLE: the server is shutting down"):
+            env.reconnect()
+        assert len(relay.failures) == 2
+    finally:
+        relay.close()

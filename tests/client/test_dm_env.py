@@ -16,8 +16,9 @@ def test_episodes(server: Served, transport: str) -> None:
     address = {"local": "local", "tcp": server.tcp, "unix": server.unix}[transport]
     sees = ["eye.rgb", "ball"]
     with VectorEnv("local", "catch", 1, width=16, height=8, observations=sees, seed=3, renderer="cpu") as env:
+        renderer = "cpu" if transport == "local" else "auto"
         made = make_dm_env(
-            address, "catch", width=16, height=8, observations=sees, seed=3, settings={"rows": 10}, renderer="cpu"
+            address, "catch", width=16, height=8, observations=sees, seed=3, settings={"rows": 10}, renderer=renderer
         )
         assert made.action_spec().keys() == {"paddle"}
         assert made.observation_spec()["eye"]["rgb"].shape == (8, 16, 3)

@@ -19,7 +19,7 @@ ENGINE = (
 )
 STEP = """
 import sys, worldloom
-with worldloom.VectorEnv(sys.argv[1], "catch", 2, transport=sys.argv[2], renderer="cpu") as env:
+with worldloom.VectorEnv(sys.argv[1], "catch", 2, transport=sys.argv[2]) as env:
     env.reset(seed=1)
     assert env.step({"paddle": [0, 1]})[0]["eye.rgb"].any()
 """

@@ -4,13 +4,15 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scripts.support.stream_client import free_port
 from tests.support.shared_server import Served
-from worldloom.client import BadAction, VectorEnv
+from worldloom.client import BadAction, CannotConnect, VectorEnv
 
 LANES = 16
 
@@ -62,16 +64,23 @@ def test_observations_can_be_written(server: Served, transport: str) -> None:
             seen[:] = step
 
 
-def test_shared_memory_is_reused(server: Served) -> None:
+def test_shared_memory_is_reused(server: Served, caplog: pytest.LogCaptureFixture) -> None:
     with make(server, "shm") as env:
         env.reset()
         places = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
         assert len(places) == 4
+        assert env.unshared_steps == 0
+        assert not caplog.records
         held = [env.step(actions(step))[0]["eye.rgb"] for step in range(6)]
         assert len({one.__array_interface__["data"][0] for one in held} - places) == 2  # these came in the replies
+        assert env.unshared_steps == 2
+        (record,) = caplog.records
+        assert (record.name, record.levelname) == ("worldloom.client", "WARNING")
+        assert "shared memory has room for 4 steps" in record.getMessage()
         del held
         again = {env.step(actions(step))[0]["eye.rgb"].__array_interface__["data"][0] for step in range(40)}
         assert again == places
+        assert env.unshared_steps == 2
 
 
 def test_dropped_steps_change_no_kept_observations(server: Served) -> None:
@@ -95,6 +104,7 @@ def test_reply_buffers_of_a_local_env_are_reused(server: Served) -> None:
 
 UNCLOSED = """
 import sys
+import threading
 from worldloom.client import VectorEnv
 VectorEnv(sys.argv[1], "catch", 4).reset()  # garbage collected at once
 env = VectorEnv(sys.argv[1], "catch", 4)
@@ -140,3 +150,16 @@ def test_no_files_stay_open(server: Served) -> None:
     for _ in range(10):
         cycle()
     assert open_files() <= before + 4  # gRPC keeps a few for its own work
+
+
+def test_threads_end_with_their_connection(server: Served) -> None:
+    """A thread of gRPC that holds a lock while Python ends would make it wait for that lock, for ever."""
+    before = set(threading.enumerate())
+    for lanes in range(1, 20):
+        env = VectorEnv(server.tcp, "catch", lanes, transport="grpc")
+        env.reset()
+        env.close()
+        assert set(threading.enumerate()) == before
+    with pytest.raises(CannotConnect):
+        VectorEnv(f"127.0.0.1:{free_port()}", "catch", 1)
+    assert set(threading.enumerate()) == before

@@ -40,7 +40,8 @@ def open_all(server: Served, family: str, **given: Any) -> tuple[ExitStack, dict
     envs = {}
     for case, (address, transport, expected) in TRANSPORTS.items():
         made: Any = VectorEnv
-        env = made(addresses[address], family, LANES, transport=transport, renderer="cpu", **given)
+        renderer = "cpu" if address == "local" else "auto"
+        env = made(addresses[address], family, LANES, transport=transport, renderer=renderer, **given)
         envs[case] = stack.enter_context(env)
         assert env.transport == expected
     return stack, envs

@@ -1,8 +1,11 @@
 """VectorEnv follows Gymnasium's conventions. The address is `local`; test_tiers.py compares it with servers."""
 
 import copy
+import gc
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -302,3 +305,25 @@ def test_repr_and_copies_of_errors(env: VectorEnv) -> None:
     assert repr(env) == "VectorEnv('local', 'catch', num_envs=3, transport='local')"
     error = copy.copy(ServerError(3, "text"))
     assert (error.code, error.text, str(error)) == (3, "text", "INVALID_ARGUMENT: text")
+
+
+class ClosingEnv(VectorEnv):
+    """An env that closes itself when it is freed, as in Gymnasium 1.1 to 1.2.2."""
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self.close()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"num_envs": 0}, {"render_mode": "ansi"}, {"family": "cath"}, {"observations": ["eye.rbg"]}, {"token": "x"}],
+)
+def test_an_env_that_cannot_be_made_is_freed_without_an_error(given: dict[str, Any]) -> None:
+    errors: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda caught: errors.append(repr(caught.exc_value)))
+        with suppress(ValueError, ServerError):
+            ClosingEnv(**{"address": "local", "family": "catch", "num_envs": 2, "renderer": "cpu", **given})
+        gc.collect()
+    assert errors == []

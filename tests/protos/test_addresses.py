@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.protos.addresses import TcpAddress, UnixAddress, parse_address
+from worldloom.protos.addresses import TcpAddress, UnixAddress, parse_address, parse_listen_address
 
 ports = st.integers(0, 65535)
 
@@ -15,7 +15,7 @@ ports = st.integers(0, 65535)
 @given(st.ip_addresses(), ports)
 def test_numbers(number: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> None:
     text = f"{number}:{port}" if number.version == 4 else f"[{number}]:{port}"
-    address = parse_address(text)
+    address = parse_listen_address(text)
     assert address == TcpAddress(str(number), port)
     assert str(address) == text
     networks = [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
@@ -37,17 +37,17 @@ def test_numbers(number: ipaddress.IPv4Address | ipaddress.IPv6Address, port: in
     ],
 )
 def test_loopback(host: str, is_loopback: bool) -> None:
-    address = parse_address(f"{host}:9000")
+    address = parse_listen_address(f"{host}:9000")
     assert isinstance(address, TcpAddress)
     assert address.is_loopback == is_loopback
 
 
 def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert parse_address("unix:/run/w.sock") == UnixAddress(Path("/run/w.sock"))
-    assert parse_address("unix:///run/w.sock") == UnixAddress(Path("/run/w.sock"))
-    assert parse_address("unix:w.sock") == UnixAddress(tmp_path / "w.sock")
-    assert str(parse_address("unix:w.sock")) == f"unix:{tmp_path}/w.sock"
+    assert parse_listen_address("unix:/run/w.sock") == UnixAddress(Path("/run/w.sock"))
+    assert parse_listen_address("unix:///run/w.sock") == UnixAddress(Path("/run/w.sock"))
+    assert parse_listen_address("unix:w.sock") == UnixAddress(tmp_path / "w.sock")
+    assert str(parse_listen_address("unix:w.sock")) == f"unix:{tmp_path}/w.sock"
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,25 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_invalid_addresses(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
-        parse_address(text)
-    assert problem in str(caught.value)
-    assert repr(text) in str(caught.value)
+    for parse in (parse_listen_address, parse_address):
+        with pytest.raises(ValueError, match=r".") as caught:
+            parse(text)
+        assert problem in str(caught.value)
+        assert repr(text) in str(caught.value)
+        assert ("picks a free one" in str(caught.value)) == ("HOST" in problem and parse is parse_listen_address)
 
 
 @given(st.text() | st.from_regex(r"\[?[0-9a-f:.]*\]?:[0-9]*", fullmatch=True))
 def test_any_text_is_an_address_or_raises(text: str) -> None:
     try:
-        address = parse_address(text)
+        address = parse_listen_address(text)
     except ValueError:
         return
-    assert parse_address(str(address)) == address
+    assert parse_listen_address(str(address)) == address
+
+
+def test_port_0_is_for_servers() -> None:
+    assert parse_listen_address("[::1]:0") == TcpAddress("::1", 0)
+    with pytest.raises(ValueError, match=r"'\[::1\]:0' has port 0: expected the port that the server printed"):
+        parse_address("[::1]:0")
+    assert parse_address("[::1]:1") == parse_listen_address("[::1]:1")

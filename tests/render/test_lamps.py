@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support import reference_renderer as reference
 from tests.support.scene_builder import Lamp, Look, Piece, build, pose
 from worldloom.kernels.gl.packing import LAMP_FLOATS
-from worldloom.kernels.tables import DIRECTIONAL, HEADLIGHT, MAX_LAMPS, SPOT, ViewTable
+from worldloom.kernels.tables import DIRECTIONAL, HEADLIGHT, LAMP_DIRECTION, MAX_LAMPS, SPOT, ViewTable
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.gl.pages import plan_pages
@@ -123,3 +123,32 @@ def test_pages_keep_lamps_apart_and_within_the_smallest_table() -> None:
         assert ((scene.lanes.lamp_count[page.views] > 0) == page.has_lamps).all()
         assert ((scene.lanes.sky_textures[page.views] == 0) == page.has_sky_textures).all()
         assert not page.has_lamps or page.views.size * MAX_LAMPS * LAMP_FLOATS // 4 <= 65536
+
+
+@pytest.mark.parametrize("exponent", [-120, -100, -40, 60, 100, 120])
+@pytest.mark.parametrize("lamps", [0, 4])
+def test_the_length_of_a_direction_does_not_matter(renderer: Renderer, lamps: int, exponent: int) -> None:
+    """A power of two changes no digit of a direction, so not a bit of the frame may change."""
+    rng = np.random.default_rng(7)
+    scene = build((Look(lamps=some_lamps(rng, lamps)), some_pieces(rng, 5)))
+    views = from_somewhere(rng, 5.0)
+    offsets, size_bytes = lay_out(views)
+    frames = []
+    for factor in (1.0, 2.0**exponent):
+        scene.lanes.light_direction[:] *= np.float32(factor)
+        scene.lanes.lamps[:, :, LAMP_DIRECTION : LAMP_DIRECTION + 3] *= np.float32(factor)
+        arena = allocate_arena(size_bytes)
+        renderer.draw(scene, views, arena, offsets)
+        frames.append(get_frame(arena, views, offsets, 0, "rgb").copy())
+    assert np.array_equal(frames[0], frames[1])
+    # The factor is in the table now: the reference renderer draws with it as well.
+    assert np.count_nonzero(compare(renderer, scene, views) > 1) <= 2  # as in test_any_lamps
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-30, 1e-10, 1e20, 1e300])
+def test_the_length_of_up_and_the_distance_of_the_target_do_not_matter(factor: float) -> None:
+    eye, forward, up = np.zeros(3), np.array([0.3, 0.9, -0.2]), np.array([0.1, 0.2, 0.9])
+    expected = look_at(eye, forward, up)
+    # A factor that is no power of two rounds the last digit of a double, which a float does not show.
+    np.testing.assert_allclose(look_at(eye, forward, up * factor), expected, rtol=0, atol=1.2e-7)
+    np.testing.assert_allclose(look_at(eye, forward * factor, up), expected, rtol=0, atol=1.2e-7)

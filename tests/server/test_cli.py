@@ -74,7 +74,9 @@ def test_every_command_in_the_table_exists_and_explains_itself(name: str, capsys
     with pytest.raises(SystemExit) as ended:
         cli.main([name, "--help"])
     assert ended.value.code == 0
-    assert f"worldloom {name}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"worldloom {name}" in told
+    assert "[]" not in told  # the default of a list, as Python writes it
 
 
 @pytest.mark.parametrize("words", [["dance"], ["--dance"], ["try", "--count", "many"], ["try", "--dance"]])
@@ -86,6 +88,12 @@ def test_a_wrong_command_line_is_exit_code_2(
         cli.main(words)
     assert ended.value.code == 2
     assert "usage: worldloom" in capsys.readouterr().err
+
+
+def test_describe_without_a_family_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["describe"])
+    assert capsys.readouterr().err.endswith("error: the following arguments are required: FAMILY\n")
 
 
 def test_a_command_gets_its_options_and_gives_the_exit_code(command: InstallCommand) -> None:

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[Any, list[str], str]] = {
     "model-dir": ((Path("a"), Path("b")), ["a", "b"], '["a", "b"]'),
     "cogment": (Path("t.yaml"), ["t.yaml"], '"t.yaml"'),
     "idle-world-s": (2.5, ["2.5"], "2.5"),
+    "lost-world-s": (2.5, ["2.5"], "2.5"),
     "token-file": (Path("t"), ["t"], '"t"'),
     "log-level": ("error", ["error"], '"error"'),
     "log-format": ("json", ["json"], '"json"'),

@@ -19,10 +19,11 @@ from scripts.support.catch_model import CatchModel
 from scripts.support.reference_world import ReferenceWorld
 from scripts.support.server_process import serving
 from tests.support.cartpole_model import CartpoleModel
+from worldloom.client import VectorEnv
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.describe import describe
 from worldloom.worlds.random import lane_seeds
-from worldloom.worlds.registry import find_family
+from worldloom.worlds.registry import find_family, known_families
 
 TIMEOUT_S = 30.0
 SEED = 11
@@ -197,6 +198,23 @@ def test_reset_begins_the_next_episode(family: str, connection: reference.Connec
             np.testing.assert_array_equal(step.observation["eye"]["gray"], direct.draw("eye.gray", **SMALL)[0])
 
 
+def test_frames_for_people(connection: reference.Connection, renderer: CPURenderer) -> None:
+    """The size that the protocol's advice names for people is within the default limits."""
+    size: dict[str, Any] = {"width": 1920, "height": 1080}
+    how = {**size, "observations": ["eye.rgb"]}
+    env, _ = create_and_join_world(connection, {"family": "catch", "seed": SEED}, how)
+    with pytest.raises(error.DmEnvRpcError, match="6220864 bytes: expected 4194304 at most"):
+        env.reset()
+    env.close()
+    env, _ = create_and_join_world(connection, {"family": "catch", "seed": SEED}, {**how, "max_reply_bytes": 7 << 20})
+    direct = ReferenceWorld(renderer, "catch", SEED)
+    direct.step()
+    np.testing.assert_array_equal(env.reset().observation["eye"]["rgb"], direct.draw("eye.rgb", **size)[0])
+    with VectorEnv(_address, "catch", 1, transport="grpc", seed=SEED, **size) as vector_env:
+        np.testing.assert_array_equal(vector_env.reset()[0]["eye.rgb"], direct.draw("eye.rgb", **size))
+    env.close()
+
+
 @every_family
 def test_errors_are_the_clients_own(family: str, connection: reference.Connection) -> None:
     with pytest.raises(error.DmEnvRpcError) as refused:
@@ -224,6 +242,14 @@ def test_properties(family: str, connection: reference.Connection, renderer: CPU
     assert readable["server.renderer"] == "cpu"
     assert readable[f"families.{family}.text"] == find_family(family).text
     assert readable["limits.max_message_bytes"] == 4 << 20
+    for known in known_families():
+        described = describe(find_family(known))
+        assert readable[f"families.{known}.text"] == described["text"]
+        for setting in described["settings"]:
+            assert readable[f"families.{known}.settings.{setting['name']}"] == setting["default"]
+        for one in described["observations"]:
+            assert readable[f"families.{known}.observations.{one['name']}.hidden"] == one["hidden"]
+    assert readable["join_settings.width"] == 64
     for key, spec in found.items():
         is_numbers = spec.readable and spec.spec is not None and np.issubdtype(spec.spec.dtype, np.number)
         if is_numbers and -1 not in spec.spec.shape:  # which dm_env's specs do not know

@@ -214,3 +214,27 @@ def test_worlds_that_are_left_behind_are_reaped(server: ServerProcess) -> None:
         assert keeper.property("counters.lanes") == 0
         keeper.send(join_world=rpc.JoinWorldRequest(world_name=kept))
         assert "--idle-world-s" in keeper.read().error.message
+
+
+STEPPING = """
+import sys, time, worldloom
+env = worldloom.VectorEnv(sys.argv[1], "catch", 64)
+env.reset()
+print("stepped", flush=True)
+time.sleep(600)
+"""
+
+
+def test_lanes_of_a_killed_client_are_freed_soon() -> None:
+    """Long before those of worlds that nobody was in."""
+    with serving("--lost-world-s", "0.5") as server, StreamClient(server.address) as watcher:
+        kept = watcher.create("catch", lanes=5)
+        command = [sys.executable, "-c", STEPPING, server.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                has_stepped(process)
+                assert watcher.property("counters.lanes") == 64 + 5
+            finally:
+                process.kill()
+        wait_for(lambda: watcher.property("counters.lanes") == 5)
+        watcher.join(kept)

@@ -124,4 +124,5 @@ def mix(first: NDArray[Any], second: NDArray[Any], part: F64) -> F64:
 
 def unit(vectors: NDArray[Any]) -> F64:
     """Normalise vectors; a vector of length 0 stays as it is."""
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300))
+    exact = np.asarray(vectors, np.float64)
+    return np.asarray(exact / np.maximum(np.linalg.norm(exact, axis=-1, keepdims=True), 1e-300))

@@ -94,3 +94,10 @@ class SameName(Toy):
 
 
 NOT_A_CLASS = 3
+
+
+class NamedToy(Toy):
+    """A family that is derived from another, and cannot be built without a setting."""
+
+    name = "named_toy"
+    required_settings = ("color",)

@@ -213,6 +213,7 @@ def test_a_module_may_pass_on_a_family_that_is_offered(tmp_path: Path, monkeypat
     assert found.add("passes_on_toys:Toy") is Toy
     assert sys.modules["passes_on_toys"].ran
     assert found.find("toy") is Toy
+    assert found.needs_extra("toy")
 
 
 def test_what_needs_an_extra_says_so_without_being_loaded() -> None:
@@ -222,3 +223,6 @@ def test_what_needs_an_extra_says_so_without_being_loaded() -> None:
     assert not found.needs_extra("toy")
     assert not found.needs_extra("unknown")
     assert Registry(Offers(toy=f"{TOY} [toys]")).find("toy") is Toy
+    derived = Registry(Offers(toy=f"{TOY} [toys]"))
+    derived.add("tests.support.toy:NamedToy")
+    assert derived.needs_extra("named_toy")

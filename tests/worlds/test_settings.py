@@ -159,6 +159,17 @@ def test_any_unknown_name_is_refused(name: str) -> None:
         parse_settings(TABLE, {name: 3})
 
 
+def test_a_setting_of_another_request_is_refused_with_its_place() -> None:
+    elsewhere = {"width": "JoinWorld", "size": "JoinWorld"}
+    assert parse_settings(TABLE, {"size": 7}, elsewhere)["size"] == 7
+    with pytest.raises(
+        SettingError, match=r"^setting 'width' is one of JoinWorld, to be given there: expected some of"
+    ):
+        parse_settings(TABLE, {"width": 3}, elsewhere)
+    with pytest.raises(SettingError, match=r"^unknown setting 'widht' \(did you mean 'width' of JoinWorld\?\)"):
+        parse_settings(TABLE, {"widht": 3}, elsewhere)
+
+
 def test_a_family_without_settings_says_so() -> None:
     with pytest.raises(SettingError, match="unknown setting 'size': expected some of none"):
         parse_settings((), {"size": 3})

@@ -163,3 +163,53 @@ def test_worlds_that_nobody_is_in_are_reaped_after_a_while(cpu: CPURenderer) -> 
     now_s[0] += 2
     assert [world.name for world in harness.engine.directory.reap()] == [used]
     harness.check_empty()
+
+
+def test_worlds_of_streams_that_broke_off_are_reaped_sooner(cpu: CPURenderer) -> None:
+    now_s = [1000.0]
+    harness = EngineHarness(cpu, clock=lambda: now_s[0], idle_world_s=600.0, lost_world_s=60.0)
+
+    def reaped_after(seconds: float) -> set[str]:
+        now_s[0] += seconds
+        return {world.name for world in harness.engine.directory.reap()}
+
+    killed, polite, maker, guest, first, second = (harness.stream() for _ in range(6))
+    lost, left, unjoined, shared, visited = (
+        stream.create("maze", agents=2) for stream in (killed, polite, maker, first, maker)
+    )
+    for stream, world in ((killed, lost), (polite, left), (guest, visited), (first, shared), (second, shared)):
+        stream.join(world)
+    polite.leave()
+    for stream in (killed, polite, maker, guest, first):
+        stream.session.close()
+    assert reaped_after(59) == set()
+    assert reaped_after(2) == {lost}
+    watcher = harness.stream()
+    with refused("NOT_FOUND", "--lost-world-s if its stream broke off"):
+        watcher.join(lost)
+    second.session.close()  # not the stream that created it, but that one is gone, too
+    assert reaped_after(59) == set()
+    assert reaped_after(2) == {shared}
+    assert reaped_after(400) == set()
+    assert reaped_after(600) == {left, unjoined, visited}
+    harness.check_empty()
+
+
+def test_a_client_that_comes_back_finds_its_world(cpu: CPURenderer) -> None:
+    now_s = [1000.0]
+    harness = EngineHarness(cpu, clock=lambda: now_s[0])
+    stream = harness.stream()
+    world = stream.create("catch", seed=3)
+    stream.join(world)
+    stream.step()
+    stream.session.close()
+    now_s[0] += 59
+    assert not harness.engine.directory.reap()
+    again = harness.stream()
+    again.join(world)
+    assert again.read("world.episode") == 0
+    again.leave()
+    now_s[0] += 61  # it was found again, so it has all of its time
+    assert not harness.engine.directory.reap()
+    now_s[0] += 600
+    assert len(harness.engine.directory.reap()) == 1

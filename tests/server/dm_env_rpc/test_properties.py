@@ -8,7 +8,6 @@ import pytest
 from scripts.support.engine_streams import EngineHarness, Stream, refused
 from scripts.support.reference_world import ReferenceWorld
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.dm_env_rpc import properties
 
 SIZE: dict[str, Any] = {"width": 16, "height": 12}
 LIGHTS: dict[str, list[float]] = {
@@ -21,6 +20,9 @@ LIGHTS: dict[str, list[float]] = {
     "fog_color": [0.25, 0.5, 1.0],
     "fog_range": [0.25, 1.5],
 }
+
+
+TOP_LEVEL = {"server", "limits", "create_settings", "join_settings", "families", "counters", "timers"}
 
 
 def joined(harness: EngineHarness, family: str = "maze", world: str | None = None, **settings: Any) -> Stream:
@@ -178,7 +180,7 @@ def test_what_the_properties_of_a_world_say(harness: EngineHarness) -> None:
 
 def test_properties_of_a_world_are_there_while_one_is_in_it(harness: EngineHarness) -> None:
     stream, killer = harness.stream(), harness.stream()
-    assert set(stream.list_properties()) == {"server", "limits", "families", "counters", "timers"}
+    assert set(stream.list_properties()) == TOP_LEVEL
     for key in ("world.seed", "camera.eye.field_of_view"):
         with refused("NOT_FOUND", key):
             stream.read(key)
@@ -189,7 +191,7 @@ def test_properties_of_a_world_are_there_while_one_is_in_it(harness: EngineHarne
         stream.write("camera.eye.field_of_view", 40.0)
     assert "world" not in stream.list_properties()
     stream.leave()
-    assert set(stream.list_properties()) == {"server", "limits", "families", "counters", "timers"}
+    assert set(stream.list_properties()) == TOP_LEVEL
 
 
 def test_every_property_that_is_listed_can_be_read_as_its_spec_says(harness: EngineHarness) -> None:
@@ -211,11 +213,16 @@ def test_every_property_that_is_listed_can_be_read_as_its_spec_says(harness: Eng
     assert seen > 60
 
 
-def test_reading_properties_loads_no_family_that_needs_an_extra(
-    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would keep everybody waiting for what it imports."""
-    monkeypatch.setattr(properties, "known_families", lambda: ("heavy",))
-    monkeypatch.setattr(properties, "needs_extra", lambda name: True)
-    monkeypatch.setattr(properties, "is_loaded", lambda name: False)
-    assert "`worldloom describe heavy`" in harness.stream().read("families.heavy.text")
+@pytest.mark.parametrize("seed", [-(2**63), -1, 0, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("family", ["catch", "dmc"])
+def test_the_seed_is_read_as_it_was_given(harness: EngineHarness, family: str, seed: int) -> None:
+    stream = harness.stream()
+    given = np.uint64(seed) if seed >= 2**63 else np.int64(seed)
+    stream.join(stream.create(family, seed=given), **SIZE)
+    assert int(stream.read("world.seed")) == seed
+    stream.reset_world(stream.world, seed=np.int64(-5))
+    assert int(stream.read("world.seed")) == -5
+    first = stream.step("eye.rgb").observations["eye.rgb"]
+    stream.reset_world(stream.world, seed=np.uint64(2**64 - 5))  # the same 64 bits
+    assert int(stream.read("world.seed")) == 2**64 - 5
+    assert same(stream.step("eye.rgb").observations["eye.rgb"], first)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.tensor_cases import TEXTS, any_tensor, arrays, flat_values
 from worldloom.protos.errors import InvalidArgument, NotFound, PermissionDenied, RequestError
-from worldloom.server.dm_env_rpc.property_tree import Property, PropertyTree
+from worldloom.server.dm_env_rpc.property_tree import Group, Property, PropertyTree
 from worldloom.server.dm_env_rpc.session import error_reply
 from worldloom.server.dm_env_rpc.specs import DTYPES
 
@@ -72,7 +72,7 @@ def shelf_and_tree() -> tuple[Shelf, PropertyTree]:
         shelf.property("names", "names", "str", True, shape=(-1,)),
         shelf.property("server.big", "big", "uint64", minimum=0, maximum=2**64 - 1),
     ]
-    return shelf, PropertyTree(properties, {"world": "The joined world."})
+    return shelf, PropertyTree([Group("world", "The joined world."), *properties])
 
 
 def client(tree: PropertyTree) -> PropertiesExtension:

@@ -388,3 +388,28 @@ def test_a_stream_that_is_gone_is_sent_nothing(harness: EngineHarness) -> None:
     stream.post_step()
     assert stream.waits
     assert harness.engine.counters.streams == 1
+
+
+@pytest.mark.parametrize("name", ["width", "height", "samples", "max_reply_bytes", "shm", "agent", "observations"])
+def test_settings_of_join_world_are_refused_by_create_world(harness: EngineHarness, name: str) -> None:
+    stream = harness.stream()
+    with refused(
+        "INVALID_ARGUMENT", f"setting {name!r} is one of JoinWorld, to be given there: expected some of family"
+    ):
+        stream.create("catch", **{name: 1})
+    world = stream.create("catch")
+    with refused("INVALID_ARGUMENT", f"setting {name!r} is one of JoinWorld"):
+        stream.reset_world(world, **{name: 1})
+
+
+@pytest.mark.parametrize("name", ["family", "seed", "lanes", "rows", "max_steps"])
+def test_settings_of_create_world_are_refused_by_join_world(harness: EngineHarness, name: str) -> None:
+    stream = harness.stream()
+    world = stream.create("catch")
+    with refused(
+        "INVALID_ARGUMENT", f"setting {name!r} is one of CreateWorld, to be given there", "observations, width"
+    ):
+        stream.join(world, **{name: 3})
+    stream.join(world)
+    with refused("INVALID_ARGUMENT", f"setting {name!r} is one of CreateWorld"):
+        stream.reset(**{name: 3})

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
+from dm_env_rpc.v1 import tensor_utils
+from dm_env_rpc.v1.extensions import properties_pb2
 
 from scripts.support.messages import packed
 from tests.support.faulty_families import Slow
@@ -85,6 +87,25 @@ def test_others_go_on_while_a_family_is_made(running: Running) -> None:
     assert waiting.step_reply().create_world.world_name.startswith("slow-")
 
 
+def test_others_go_on_while_a_family_is_described(running: Running) -> None:
+    waiting = running.stream()
+    key = "families.slow.settings.pace"
+    read = properties_pb2.PropertyRequest(read_property=properties_pb2.ReadPropertyRequest(key=key))
+    asked = rpc.EnvironmentRequest()
+    asked.extension.Pack(read)
+    waiting.ask(extension=asked.extension)
+    assert Slow.began.wait(SOON_S)
+    check_others_step(running)
+    assert waiting.replies.empty()
+    Slow.gate.set()
+    reply = properties_pb2.PropertyResponse()
+    assert waiting.step_reply().extension.Unpack(reply)
+    assert tensor_utils.unpack_tensor(reply.read_property.value) == 1.0
+    Slow.gate.clear()
+    waiting.ask(extension=asked.extension)
+    assert waiting.step_reply().HasField("extension")  # kept from before
+
+
 def test_two_who_want_the_same_share_it(running: Running) -> None:
     streams = [running.stream(), running.stream()]
     for stream in streams:
@@ -145,3 +166,18 @@ def test_the_engine_stops_while_a_family_is_made(running: Running) -> None:
     assert Slow.began.wait(SOON_S)
     running.engine.stop()
     assert stream.replies.empty()
+
+
+def test_a_family_that_requires_a_setting_can_be_used(
+    fresh_registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be built when the server starts, and this is no problem to warn of."""
+    fresh_registry.add("tests.support.toy:NamedToy")
+    made = Running()
+    try:
+        assert not any("cannot be used" in record.getMessage() for record in caplog.records)
+        stream = made.stream()
+        stream.create("named_toy", color="blue")
+        assert stream.step_reply().HasField("create_world")
+    finally:
+        made.engine.stop()

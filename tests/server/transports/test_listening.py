@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_address
+from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_listen_address
 from worldloom.server.config import Limits
 from worldloom.server.transports.grpc_streams import channel_options
 from worldloom.server.transports.listening import ListenError, check_free, listen
@@ -38,7 +38,7 @@ async def reach(*texts: str) -> list[str]:
     """Listen on all of these and ask each whether it is there; what they are then called comes back."""
     server = grpc.aio.server(options=channel_options(Limits()))
     with contextlib.ExitStack() as at_the_end:
-        found = [listen(server, parse_address(text), None, at_the_end) for text in texts]
+        found = [listen(server, parse_listen_address(text), None, at_the_end) for text in texts]
         await server.start()
         for address in found:
             async with grpc.aio.insecure_channel(str(address)) as channel:
@@ -60,7 +60,7 @@ def test_a_socket_is_made_and_removed(name: str, tmp_path: Path, monkeypatch: py
     async def scenario() -> None:
         server = grpc.aio.server()
         with contextlib.ExitStack() as at_the_end:
-            found = listen(server, parse_address(f"unix:{name}"), None, at_the_end)
+            found = listen(server, parse_listen_address(f"unix:{name}"), None, at_the_end)
             assert str(found) == f"unix:{tmp_path / name}"
             await server.start()
             with socket.socket(socket.AF_UNIX) as client:
@@ -85,7 +85,7 @@ def test_two_servers_never_share_a_port() -> None:
     async def scenario() -> None:
         first, second = (grpc.aio.server(options=channel_options(Limits())) for _ in range(2))
         with contextlib.ExitStack() as at_the_end:
-            address = listen(first, parse_address("127.0.0.1:0"), None, at_the_end)
+            address = listen(first, parse_listen_address("127.0.0.1:0"), None, at_the_end)
             assert isinstance(address, TcpAddress)
             await first.start()
             with pytest.raises(ListenError, match="Address already in use"):

@@ -1,13 +1,16 @@
 """TLS: clients that trust the server get in, mutual TLS asks for theirs, and files that cannot be used are named."""
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from worldloom.server.options import ConfigError
-from worldloom.server.transports.security import read_credentials
+from worldloom.server.transports.security import _read_dates, read_credentials
 
 CERTS = Path(__file__).parent / "certs"
 TIMEOUT_S = 10.0
@@ -107,3 +110,46 @@ def test_damaged_files(flag: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{flag} .*damaged.pem cannot be used") as caught:
         read_credentials(files["--tls-cert"], files["--tls-key"], files["--tls-client-ca"])
     assert "in PEM" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("server", None),
+        ("expired", "certificate has EXPIRED: clients will refuse it"),
+        ("future", "certificate is NOT VALID YET: clients will refuse it"),
+    ],
+)
+def test_certificates_outside_of_their_time(
+    name: str, words: str | None, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    assert read_credentials(cert(name), cert("server-key"), None) is not None
+    told = "\n".join(record.getMessage() for record in caplog.records)
+    caplog.clear()
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(cert("ca").read_bytes() + cert(name).read_bytes())
+    read_credentials(cert("server"), cert("server-key"), chain)
+    told_of_chain = "\n".join(record.getMessage() for record in caplog.records)
+    if words is None:
+        assert told == told_of_chain == ""
+    else:
+        date = {"expired": "until=2002-01-01T00:00:00Z", "future": "since=2120-01-01T00:00:00Z"}[name]
+        assert all(part in told for part in (words, date, "option=--tls-cert", f"file={cert(name)}", "number=1"))
+        assert all(part in told_of_chain for part in (words, date, "option=--tls-client-ca", "number=2"))
+
+
+def test_dates_are_those_that_openssl_reads() -> None:
+    for path in sorted(CERTS.glob("*.pem")):
+        if path.stem.endswith("-key"):
+            continue
+        pem = path.read_text()
+        dates = _read_dates(ssl.PEM_cert_to_DER_cert(pem[pem.index("-----BEGIN") :]))
+        decoded = ssl._ssl._test_decode_cert(str(path))  # type: ignore[attr-defined]  # Python's own decoder
+        expected = [ssl.cert_time_to_seconds(decoded[name]) for name in ("notBefore", "notAfter")]
+        assert dates is not None
+        assert [date.timestamp() for date in dates] == expected
+
+
+@given(st.binary(max_size=60))
+def test_other_bytes_have_no_dates(data: bytes) -> None:
+    assert _read_dates(data) is None
