@@ -1,5 +1,6 @@
 """Stages add up to the time that passed, the last ticks are remembered, and without timers nobody asks for the time."""
 
+import statistics
 import time
 from itertools import pairwise
 
@@ -104,20 +105,23 @@ def joined(harness: EngineHarness) -> Stream:
 
 
 def test_the_stages_of_ticks_are_the_time_that_passed(harness: EngineHarness) -> None:
-    """Measured from outside with a clock of our own; what passes between ticks is left out on both sides."""
+    """Measured from outside with a clock of our own; what passes between ticks is left out on both sides.
+
+    The median of many ticks: in any one of them the process may have to wait for a processor between two clocks.
+    """
     stream = joined(harness)
-    before, took_s = harness.engine.timer.stage_s, 0.0
-    for _ in range(20):
+    shares = []
+    for _ in range(41):
         stream.post_step("eye.rgb")
         [call], harness._calls = harness._calls, []
+        before = harness.engine.timer.stage_s
         began_s = time.perf_counter()
         if harness.engine.tick([call]):
             harness.engine.timer.mark("send")  # as the engine's thread does
-        took_s += time.perf_counter() - began_s
-    harness.engine.tick([])
-    after = harness.engine.timer.stage_s
-    stages_s = sum(after[stage] - before[stage] for stage in STAGES if stage != "wait")
-    assert 0.95 * took_s <= stages_s <= 1.001 * took_s
+        took_s = time.perf_counter() - began_s
+        after = harness.engine.timer.stage_s
+        shares.append(sum(after[stage] - before[stage] for stage in STAGES if stage != "wait") / took_s)
+    assert 0.95 <= statistics.median(shares) <= 1.001
 
 
 def test_clients_read_the_timers(harness: EngineHarness) -> None:

@@ -239,9 +239,8 @@ def test_a_family_that_fails_ends_its_trials_only(faulty: EngineHarness, fault: 
     )
     Faulty.fault = ""
     assert isinstance(broken, Internal)
-    assert re.search(
-        "'broken' is over: .*family 'faulty' (failed|cannot be drawn).*: (RuntimeError|ValueError): ", str(broken)
-    )
+    cause = "family 'faulty' (failed|cannot be drawn).*: (RuntimeError|ValueError): "
+    assert re.search(f"'broken' is over: .*{cause}", str(broken))
     assert sound.observation_set.tick_id == 1
     with pytest.raises(FailedPrecondition, match=cause):
         faulty.update("broken", IDLE, IDLE)
