@@ -32,6 +32,7 @@ from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from
+from worldloom.server.engine.memory import MemoryBudget
 from worldloom.server.engine.observations import AgentSpecs, ObservationSpec, ReplyLayoutCache, parse_join_settings
 from worldloom.server.engine.world import idle_action
 from worldloom.worlds.pool import RUNNING, Pool
@@ -65,7 +66,11 @@ class World:
     def join(self, given: Mapping[str, object]) -> AgentSpecs:
         """Return the specs of actions and observations."""
         return AgentSpecs(
-            self.pool, 0, self.lanes, parse_join_settings(given, _LIMITS), ReplyLayoutCache(step_layout, _LIMITS)
+            self.pool,
+            0,
+            self.lanes,
+            parse_join_settings(given, _LIMITS),
+            ReplyLayoutCache(step_layout, _LIMITS, MemoryBudget(None)),
         )
 
     def restart(self) -> None:

@@ -13,6 +13,9 @@ from worldloom.kernels.tables import I32, NO_MESH, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
 
+_TEXTURE_COPIES = 3
+"""A texture in the library, and twice in the asset table."""
+
 
 class AssetLibrary:
     """Meshes and textures by name, with the basic ones already in it; more may be added before and between draws."""
@@ -24,6 +27,8 @@ class AssetLibrary:
         self._meshes: dict[str, Mesh] = {}
         self._textures: dict[str, U32] = {}
         self._table: AssetTable | None = None
+        self.memory_bytes = 0
+        """Estimated memory of all meshes and textures that were added, without those that can be replaced."""
         self.lock = threading.RLock()
         """Held while assets are added. Hold it to look up a name and add it if missing, or to add several together."""
         for build in (meshes.box, meshes.plane, meshes.quad, meshes.sphere, meshes.cylinder, meshes.capsule):
@@ -38,6 +43,7 @@ class AssetLibrary:
                 raise ValueError(f"cannot add mesh {name!r}: expected a name that is not in use")
             self._meshes[name] = mesh
             self._table = None
+            self.memory_bytes += mesh.memory_bytes
             return len(self._meshes) - 1
 
     def set_mesh(self, name: str, mesh: Mesh) -> int:
@@ -60,6 +66,7 @@ class AssetLibrary:
                 raise ValueError(f"cannot add texture {name!r}: expected a name that is not in use")
             self._textures[name] = levels
             self._table = None
+            self.memory_bytes += _TEXTURE_COPIES * levels.nbytes
             return len(self._textures) - 1
 
     def mesh(self, name: str) -> int:

@@ -21,6 +21,10 @@ _FEWEST_SLICES = 8
 """Fewest slices of a coarser mesh: with fewer, shading differs visibly."""
 
 
+_COPIES = 3.5
+"""Memory of a mesh as a multiple of its arrays: the asset table has them again, and both have the distinct corners."""
+
+
 @dataclass(frozen=True)
 class Mesh:
     """An indexed triangle mesh; triangles are counter-clockwise seen from the front."""
@@ -62,6 +66,13 @@ class Mesh:
         if (lengths < 1e-12).any():
             raise ValueError("mesh normals: expected none of length 0")
         object.__setattr__(self, "normals", (self.normals / lengths).astype(np.float32))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Estimated memory of this mesh and its coarser versions in an asset library: its arrays, twice, and more."""
+        arrays = (self.positions, self.normals, self.uvs, self.triangles)
+        own = int(_COPIES * sum(array.nbytes for array in arrays))
+        return own + (0 if self.coarser is None else self.coarser.mesh.memory_bytes)
 
     @cached_property
     def corners(self) -> tuple[F32, I32]:

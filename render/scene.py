@@ -62,6 +62,9 @@ _LANE_DEFAULTS = LaneTable(
     fog_range=np.array([[0.0, 0.0]], np.float32),
 )
 
+ROW_BYTES = sum(column.nbytes for column in _INSTANCE_DEFAULTS)
+LANE_BYTES = sum(column.nbytes for column in _LANE_DEFAULTS) + 1
+"""Bytes of an instance row and of a lane in the tables."""
 SPARE_ROWS = 4096
 """Free rows, some 300 KiB, below which rows are not moved together."""
 _LARGE_ROWS = 1 << 20

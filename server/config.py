@@ -31,6 +31,9 @@ class Limits:
     """Bytes of a reply. Without the join setting max_reply_bytes a stream gets 4 MiB at most, gRPC's own default."""
     max_shared_bytes: int = 4 << 30
     """Bytes of all shared memory at a time. Memory is committed when it is first drawn to."""
+    max_memory_bytes: int | None = None
+    """Bytes of worlds, reply buffers and shared memory in all, by estimate; three quarters of the memory that is
+    available when the server starts unless given."""
     max_waiting_requests: int = 1024
     """Unanswered requests of one stream at which the server stops reading it, until some have been answered."""
     idle_world_s: float = 600.0

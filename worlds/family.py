@@ -8,6 +8,7 @@ Episodes, the seeds of worlds, time limits and messages are not a family's conce
 server deal with them.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.scene import Scene
+from worldloom.render.scene import LANE_BYTES, ROW_BYTES, Scene
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import Setting, SettingError, Value, parse_settings
 
 Bound: TypeAlias = float | tuple[float, ...] | None
 """Limit of a value: one number for all elements, or a tuple with one for each; an infinite number is no limit."""
+
+_BOOKKEEPING_BYTES = 64
+"""Bytes of a lane in the tables of a pool, without rewards."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +89,10 @@ class State:
         for name, (dtype, shape) in self.fields.items():
             setattr(self, name, np.zeros((0, *shape), dtype))
 
-    def grow(self, capacity: int) -> None:
-        """Replace the arrays by larger ones with `capacity` rows; existing rows keep their values."""
+    def resize(self, capacity: int) -> None:
+        """Replace the arrays by larger or smaller ones with `capacity` rows; rows that remain keep their values."""
         for name in self.fields:
-            array = getattr(self, name)
-            grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
-            grown[: len(array)] = array
-            setattr(self, name, grown)
+            setattr(self, name, resized(getattr(self, name), capacity))
 
     def clear(self, lanes: I64) -> None:
         """Set all fields of these lanes but their seeds to 0: a reused row keeps nothing of its previous lane."""
@@ -99,8 +100,22 @@ class State:
             if name != "lane_seed":
                 getattr(self, name)[lanes] = 0
 
+    def release(self, lanes: I64) -> None:
+        """Drop the objects of these lanes, which are not in use any more."""
+        for name, (dtype, _) in self.fields.items():
+            if dtype == "object":
+                getattr(self, name)[lanes] = 0
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"no state field {name!r}: expected one of {', '.join(self.fields)}")
+
+
+def resized(array: np.ndarray, rows: int) -> np.ndarray:
+    """Return a copy of an array with so many rows: its first ones, and zeros where there are more."""
+    copied = np.zeros((rows, *array.shape[1:]), array.dtype)
+    kept = min(rows, len(array))
+    copied[:kept] = array[:kept]
+    return copied
 
 
 class Family(ABC):
@@ -143,6 +158,16 @@ class Family(ABC):
         """Return the seeds of a world's lanes; override it where lane seeds must follow another rule."""
         return lane_seeds(world_seed, lanes)
 
+    def memory_bytes(self, lanes: int) -> int:
+        """Estimate the memory of a pool with so many lanes, in bytes, so that a server can stay within its budget.
+
+        This counts the state, the pool's bookkeeping and the scene's rows, twice, since tables grow by doubling. Add
+        to it where a family or a lane holds more.
+        """
+        state = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self.state_fields().values())
+        bookkeeping = _BOOKKEEPING_BYTES + self.agents * np.dtype(self.reward_dtype).itemsize
+        return 2 * lanes * (state + bookkeeping + LANE_BYTES + self.rows_per_lane * ROW_BYTES)
+
     @abstractmethod
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the fields of the state, name -> (dtype, shape), for one lane."""
@@ -166,6 +191,9 @@ class Family(ABC):
     @abstractmethod
     def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         """Return the pose and projection of one agent's camera in these lanes."""
+
+    def free(self, lanes: I64, scene: Scene, scene_lanes: I32) -> None:  # noqa: B027  # most families need none
+        """Free what lanes hold outside of their state and their instance rows; they are not used any more."""
 
     def write_static_instances(self, scene: Scene, scene_lanes: I32) -> None:  # noqa: B027  # most families need none
         """Write what stays in the rows of lanes, and their light, before the lanes are drawn for the first time."""

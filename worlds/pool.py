@@ -20,7 +20,7 @@ from worldloom.kernels.compiling import announce_compiling, kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
-from worldloom.worlds.family import Family, LaneErrors, State
+from worldloom.worlds.family import Family, LaneErrors, State, resized
 from worldloom.worlds.random import scalar_mix
 
 RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
@@ -63,8 +63,14 @@ class Pool:
         self._free: I64 = np.zeros(0, np.int64)  # a stack of freed lanes, as long as the other arrays
         self._free_count = 0
         self._used = 0
+        self._freed_rows = 0
         self.begin_s = _ASSUMED_BEGIN_S
         """Seconds that it took to begin an episode in a lane, the last time."""
+
+    @property
+    def lanes_in_use(self) -> int:
+        """Number of lanes that were added and not freed."""
+        return self._used - self._free_count
 
     @property
     def capacity(self) -> int:
@@ -75,7 +81,7 @@ class Pool:
         """Make room for so many lanes more, so that adding them in parts moves those in use once at most."""
         fresh = max(0, count - self._free_count)
         if self._used + fresh > self.capacity:
-            self._grow(max(self._used + fresh, 2 * self.capacity))
+            self._resize(max(self._used + fresh, 2 * self.capacity))
         self.scene.reserve(count, self.family.rows_per_lane)
 
     def add(self, seeds: NDArray[np.uint64]) -> I64:
@@ -106,11 +112,16 @@ class Pool:
     def free(self, lanes: I64) -> None:
         """Free lanes. Raise ValueError, and free none, if one is not in use or is listed twice."""
         lanes = self._checked(lanes)
+        self.family.free(lanes, self.scene, self.scene_lane[lanes])
         self.scene.free(self.scene_lane[lanes])
         self._in_use[lanes] = False
         self._reseeded_count -= int(np.count_nonzero(self._is_reseeded[lanes]))
         self._free[self._free_count : self._free_count + len(lanes)] = lanes
         self._free_count += len(lanes)
+        self.state.release(lanes)
+        self._freed_rows += len(lanes)
+        if self._freed_rows > self.capacity // 2:  # looking for the last lane in use costs as much as all rows
+            self._shrink()
 
     def begin(self, lanes: I64) -> None:
         """Begin an episode in each lane."""
@@ -276,13 +287,22 @@ class Pool:
         if failed is not None:
             raise LaneErrors(failed.result, {int(lanes[index]): error for index, error in failed.errors.items()})
 
-    def _grow(self, capacity: int) -> None:
-        self.state.grow(capacity)
+    def _resize(self, capacity: int) -> None:
+        self.state.resize(capacity)
         for name in _COLUMNS:
-            array = getattr(self, name)
-            grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
-            grown[: len(array)] = array
-            setattr(self, name, grown)
+            setattr(self, name, resized(getattr(self, name), capacity))
+
+    def _shrink(self) -> None:
+        """Release the rows behind the last lane in use, if they are most of all. Lanes keep their numbers."""
+        self._freed_rows = 0
+        in_use = np.flatnonzero(self._in_use[: self._used])
+        used = int(in_use[-1]) + 1 if len(in_use) else 0
+        if used <= self.capacity // 4:
+            free = self._free[: self._free_count]
+            free = free[free < used]
+            self._used, self._free_count = used, len(free)
+            self._resize(used)
+            self._free[: len(free)] = free
 
 
 def _as_kernel_array(given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:

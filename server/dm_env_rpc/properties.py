@@ -132,6 +132,11 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield count("worlds", "Existing worlds.", lambda: len(directory.worlds))
     yield count("lanes", "Lanes of all worlds.", lambda: directory.lanes_in_use)
     yield count("shared_bytes", "Bytes of shared memory allocated.", lambda: directory.shared_bytes)
+    yield count(
+        "memory_bytes",
+        "Bytes of worlds by estimate, of reply buffers and of shared memory, which --max-memory-bytes limits.",
+        lambda: directory.memory.held_bytes,
+    )
     yield count("reply_slots", "Allocated reply buffers.", lambda: engine.reply_buffers)
     yield count("trials", "Trials whose worlds are on this server.", lambda: counters.trials)
     yield count(

@@ -2,6 +2,7 @@
 
 import errno
 import secrets
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.server.config import Limits
 from worldloom.server.engine.loading import make_family
+from worldloom.server.engine.memory import MemoryBudget
 from worldloom.server.engine.observations import (
     JOIN_SETTINGS,
     OBSERVATIONS,
@@ -37,7 +39,8 @@ WORLD_SETTINGS = (
 """Settings of CreateWorld that all families share."""
 _OF_JOIN_WORLD = dict.fromkeys((*(setting.name for setting in JOIN_SETTINGS), OBSERVATIONS), "JoinWorld")
 _EMPTY_POOLS_KEPT = 8
-"""Pools without lanes that are kept for the next world with the same settings."""
+_EMPTY_POOL_BYTES_KEPT = 64 << 20
+"""Pools without lanes that are kept for the next world with the same settings: so many, and so much memory."""
 WAS_DESTROYED = "it was destroyed"
 _MEMORY_ADVICE = dict.fromkeys(
     (errno.EMFILE, errno.ENFILE), "raise the server's limit of open files (ulimit -n, LimitNOFILE= of systemd)"
@@ -65,8 +68,13 @@ class WorldDirectory:
         self.shared_bytes = 0
         self.max_side_pixels = MAX_WIDTH
         """Largest width and height of frames that the renderer draws."""
+        self.pool_bytes = 0
+        """Estimated memory of all pools."""
+        self.memory = MemoryBudget(limits.max_memory_bytes)
+        self.memory.count(lambda: self.pool_bytes + self.shared_bytes + self.assets.memory_bytes)
         self._pools: dict[PoolKey, Pool] = {}
         self._lanes_of: dict[Pool, int] = {}
+        self._bytes_of: dict[Pool, int] = {}
 
     def create(self, given: Mapping[str, object]) -> World:
         """Create a world with these settings of CreateWorld."""
@@ -85,6 +93,7 @@ class WorldDirectory:
         count = int(common["lanes"])
         self._check_limits(count)
         pool = self._pool(_find_family(given), own)
+        self._check_memory(pool, count)
         seed = int(common["seed"]) if "seed" in given else secrets.randbits(64)
         addition = LaneAddition(self, pool, _lane_seeds(pool, seed, count))
         return WorldCreation(self, own, seed, addition, "lanes" in given)
@@ -195,6 +204,7 @@ class WorldDirectory:
         pool, _, seed = self._parse_restart(world, given)
         if pool is world.pool:
             return None
+        self._check_memory(pool, len(world.lanes))
         return LaneAddition(self, pool, _lane_seeds(pool, world.seed if seed is None else seed, len(world.lanes)))
 
     def restart(self, world: World, given: Mapping[str, object], addition: LaneAddition | None = None) -> None:
@@ -205,6 +215,8 @@ class WorldDirectory:
         """
         try:
             pool, own, seed = self._parse_restart(world, given)
+            if pool is not world.pool and (addition is None or addition.pool is not pool):
+                self._check_memory(pool, len(world.lanes))
         except RequestError:
             if addition is not None:
                 addition.abandon()
@@ -266,6 +278,11 @@ class WorldDirectory:
                     f"{self.limits.max_shared_bytes} at most in all; name fewer in the join setting 'observations', go "
                     "without 'shm', or raise --max-shared-bytes"
                 )
+            self.memory.check(
+                new_bytes - held,
+                "shared memory of this agent",
+                "name fewer in the join setting 'observations', go without 'shm'",
+            )
             try:
                 segment = Segment(frame_bytes)
             except OSError as error:
@@ -289,6 +306,25 @@ class WorldDirectory:
                 f"{lanes} lanes more than the {self.lanes_in_use} in use: expected {limits.max_lanes} at most in all; "
                 "destroy some worlds, or raise --max-lanes"
             )
+
+    def _check_memory(self, pool: Pool, lanes: int) -> None:
+        """Raise ResourceExhausted if so many lanes more in a pool would exceed the memory budget.
+
+        Pools without lanes make room, this one too if it is of no use.
+        """
+        family = pool.family
+        size_bytes = family.memory_bytes(self._lanes_of[pool] + lanes) - self._bytes_of[pool]
+        if size_bytes > self.memory.left_bytes:
+            self._drop_empty_pools(0, kept=pool)
+        try:
+            self.memory.check(
+                size_bytes,
+                f"{lanes} lanes of {family.name!r} with these settings",
+                "ask for fewer lanes, destroy some worlds",
+            )
+        except ResourceExhausted:
+            self._drop_empty_pools()
+            raise
 
     def _make_specs(
         self, world: World, index: int, given: Mapping[str, object], layout_cache: ReplyLayoutCache
@@ -330,25 +366,47 @@ class WorldDirectory:
             raise InvalidArgument(str(error)) from error
 
     def _add_pool(self, key: PoolKey, family: Family) -> None:
-        self._drop_empty_pools(_EMPTY_POOLS_KEPT - 1)
-        self._pools[key] = Pool(family, self.scene)
-        self._lanes_of[self._pools[key]] = 0
+        pool = self._pools[key] = Pool(family, self.scene)
+        self._lanes_of[pool] = self._bytes_of[pool] = 0
+        self._count_bytes(pool)
+        self._drop_empty_pools(kept=pool)
 
     def count_lanes(self, pool: Pool, count: int) -> None:
         """Count lanes of a pool as allocated; a negative number counts lanes that are free again."""
         self._lanes_of[pool] = self._lanes_of.get(pool, 0) + count
-        if not self._lanes_of[pool] and pool not in self._pools.values():
-            del self._lanes_of[pool]
+        self._count_bytes(pool)
+        if count < 0:
+            self._drop_empty_pools()
+            if not self._lanes_of.get(pool, 1) and pool not in self._pools.values():
+                self._forget(pool)
 
     def _free_lanes(self, pool: Pool, lanes: np.ndarray) -> None:
         pool.free(lanes)
         self.count_lanes(pool, -len(lanes))
 
-    def _drop_empty_pools(self, keep: int) -> None:
-        """Remove the oldest pools without lanes, all but `keep` of them."""
-        empty = [key for key, pool in self._pools.items() if not self._lanes_of[pool]]
-        for key in empty[: max(0, len(empty) - keep)]:
-            del self._lanes_of[self._pools.pop(key)]
+    def _count_bytes(self, pool: Pool) -> None:
+        """Count the memory of a pool with the lanes that it has now."""
+        size_bytes = pool.family.memory_bytes(self._lanes_of[pool])
+        released_bytes = self._bytes_of.get(pool, 0) - size_bytes
+        self._bytes_of[pool] = size_bytes
+        self.pool_bytes -= released_bytes
+        self.memory.note_release(released_bytes)
+
+    def _drop_empty_pools(self, keep: int = _EMPTY_POOLS_KEPT, kept: Pool | None = None) -> None:
+        """Remove the oldest pools without lanes: all but `keep` of them, and those that take too much memory."""
+        empty = [key for key, pool in self._pools.items() if not self._lanes_of[pool] and pool is not kept]
+        kept_bytes = 0
+        for count, key in enumerate(reversed(empty)):
+            kept_bytes += self._bytes_of[self._pools[key]]
+            if count >= keep or kept_bytes > _EMPTY_POOL_BYTES_KEPT:
+                self._forget(self._pools.pop(key))
+
+    def _forget(self, pool: Pool) -> None:
+        """Stop counting a pool without lanes that gets none. Its family goes with the last agent that joined."""
+        del self._lanes_of[pool]
+        size_bytes = self._bytes_of.pop(pool)
+        self.pool_bytes -= size_bytes
+        weakref.finalize(pool.family, self.memory.note_release, size_bytes).atexit = False
 
 
 def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:

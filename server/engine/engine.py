@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -43,10 +44,11 @@ class Engine:
     """Worlds, agents and a renderer behind an inbox. Other threads may call start, post, drain and stop only."""
 
     def __init__(self, make_renderer: Callable[[], Renderer], limits: Limits, timers: bool = True) -> None:
-        self.limits = limits
         self.counters = Counters()
         self.timer = StageTimer(self.counters) if timers else NoTimer()
         self.directory = WorldDirectory(limits, time.monotonic)
+        self.limits = replace(limits, max_memory_bytes=self.directory.memory.max_bytes)
+        self.directory.memory.count(lambda: self.reply_bytes)
         self.router = ReplyRouter()
         self.is_draining = False
         self.has_failed = False
@@ -100,13 +102,18 @@ class Engine:
     def layout_cache(self, compute_layout: ComputeLayout) -> ReplyLayoutCache:
         """Return the cache of a protocol's reply layouts."""
         if compute_layout not in self._layout_caches:
-            self._layout_caches[compute_layout] = ReplyLayoutCache(compute_layout, self.limits)
+            self._layout_caches[compute_layout] = ReplyLayoutCache(compute_layout, self.limits, self.directory.memory)
         return self._layout_caches[compute_layout]
 
     @property
     def reply_buffers(self) -> int:
         """Number of allocated reply buffers."""
         return sum(cache.reply_buffers for cache in self._layout_caches.values())
+
+    @property
+    def reply_bytes(self) -> int:
+        """Bytes of the allocated reply buffers."""
+        return sum(cache.reply_bytes for cache in self._layout_caches.values())
 
     def create(self, given: Mapping[str, object], then: Callable[[Callable[[], World]], None]) -> None:
         """Create a world; call `then` with a function that returns it or raises, at once or in a later tick."""

@@ -25,6 +25,7 @@ from worldloom.protos.errors import InvalidArgument, ResourceExhausted
 from worldloom.render.arena import PROCESS_MEMORY, address_of_bytes
 from worldloom.render.views import DEFAULT_SIZE
 from worldloom.server.config import Limits
+from worldloom.server.engine.memory import MemoryBudget
 from worldloom.worlds.describe import COMMON_OBSERVATIONS, common_observations
 from worldloom.worlds.family import Bound, Family, Spec
 from worldloom.worlds.pool import Pool
@@ -62,6 +63,11 @@ _MAX_KEPT_UIDS = 256
 """UIDs of a request that is remembered; only one that repeats UIDs has more."""
 _MAX_BUFFER_BYTES = 64 << 20
 """Free reply buffers that are kept for one layout; two are kept whatever their size."""
+_BUFFERS_EXPECTED = 2
+"""Reply buffers of a layout that the memory budget must have room for: one is filled while the other is sent."""
+_UNCHECKED_BYTES = 1 << 20
+"""Size of a reply below which its buffers are counted, but not checked against the memory budget."""
+_FEWER = "name fewer in the join setting 'observations', or ask for smaller frames or fewer lanes"
 _HEADER_BYTES = 64
 """Upper bound of the bytes around an observation's data in a message."""
 
@@ -182,6 +188,11 @@ class ReplyBuffers:
 
     def __len__(self) -> int:
         return len(self._ring)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of all its buffers."""
+        return len(self._ring) * self._size_bytes
 
     def acquire(self) -> ReplyBuffer:
         """Return a free buffer. The caller must refer to its data at once: that keeps it from being acquired again.
@@ -315,15 +326,21 @@ class AgentSpecs:
 class ReplyLayoutCache:
     """Requests in use with their reply layouts, so that steps which ask for the same share one batch and one layout."""
 
-    def __init__(self, compute_layout: ComputeLayout, limits: Limits) -> None:
+    def __init__(self, compute_layout: ComputeLayout, limits: Limits, memory: MemoryBudget) -> None:
         self._compute_layout = compute_layout
         self._limits = limits
+        self._memory = memory
         self._requests: WeakValueDictionary[Hashable, ObservationRequest] = WeakValueDictionary()
 
     @property
     def reply_buffers(self) -> int:
         """Number of allocated reply buffers."""
         return sum(len(request.layout.buffers) for request in self._requests.values())
+
+    @property
+    def reply_bytes(self) -> int:
+        """Bytes of the allocated reply buffers."""
+        return sum(request.layout.buffers.allocated_bytes for request in self._requests.values())
 
     def find(self, specs: AgentSpecs, observations: tuple[ObservationSpec, ...]) -> ObservationRequest:
         """Return the request of an agent for these observations."""
@@ -333,6 +350,9 @@ class ReplyLayoutCache:
         self.check_size(specs, observations, "this step")
         request = self._requests.get(key)
         if request is None:
+            size_bytes = sum(spec.data_bytes for spec in observations)
+            if size_bytes > _UNCHECKED_BYTES:
+                self._memory.check(_BUFFERS_EXPECTED * size_bytes, "replies to this step", _FEWER)
             request = self._requests[key] = ObservationRequest(observations, self._compute_layout(observations))
         return request
 
@@ -340,16 +360,15 @@ class ReplyLayoutCache:
         """Raise ResourceExhausted if the reply would be too large for this server or its client."""
         size_bytes = sum(spec.data_bytes + _HEADER_BYTES for spec in observations)
         server_bytes, client_bytes = self._limits.max_reply_bytes, specs.join_settings.max_reply_bytes
-        fewer = "name fewer in the join setting 'observations', or ask for smaller frames or fewer lanes"
         if size_bytes > server_bytes:
             raise ResourceExhausted(
-                f"the reply to {what} takes {size_bytes} bytes: expected {server_bytes} at most; {fewer}, "
+                f"the reply to {what} takes {size_bytes} bytes: expected {server_bytes} at most; {_FEWER}, "
                 "or raise --max-reply-bytes"
             )
         if size_bytes > client_bytes:
             raise ResourceExhausted(
                 f"the reply to {what} takes {size_bytes} bytes: expected {client_bytes} at most, which is what its "
-                f"client receives; {fewer}, or raise grpc.max_receive_message_length of its channel and set the join "
+                f"client receives; {_FEWER}, or raise grpc.max_receive_message_length of its channel and set the join "
                 "setting 'max_reply_bytes' to the same"
             )
 

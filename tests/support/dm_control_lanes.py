@@ -30,6 +30,9 @@ class EmptyScene:
     def __init__(self, model: Any, assets: AssetLibrary, task_placed: Any = ()) -> None:
         pass
 
+    def free(self, scene: Scene, scene_lanes: Any) -> None:
+        """There is nothing to free."""
+
 
 @pytest.fixture
 def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:

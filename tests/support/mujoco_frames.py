@@ -53,14 +53,19 @@ class WorldloomFrames:
         self.model_scene = ModelScene(model, self.assets)
         self.scene = Scene(self.assets)
         self.lanes: I32 = self.scene.add(lanes, self.model_scene.rows_per_lane, self.model_scene.static_rows)
-        self.model_scene.write_static(self.scene, self.lanes)
+        self.scales = np.ones((lanes, self.model_scene.rows_per_lane, 3), np.float32)
+        self.write_static(np.arange(lanes))
         self._renderer = renderer
+
+    def write_static(self, lanes: I64, model: mujoco.MjModel | None = None) -> None:
+        """Write what does not move into some of the lanes; `model` is their own if they have one."""
+        self.model_scene.write_static(self.scales, lanes, self.scene, self.lanes[lanes], model)
 
     def see(self, simulations: list[mujoco.MjData], camera: str, width: int, height: int) -> list[Frame]:
         """Draw the frame of a camera in each of these simulations."""
         addresses: I64 = np.array([field_addresses(data) for data in simulations])
         lanes = self.lanes[: len(simulations)]
-        self.model_scene.write_poses(addresses, self.scene, lanes)
+        self.model_scene.write_poses(addresses, self.scales, np.arange(len(lanes)), self.scene, lanes)
         pose, half_height, orthographic, near, far = self.model_scene.place_camera(addresses, camera)
         outputs = RGB | SEGMENTATION
         views = fill_views(lanes.copy(), pose, orthographic, half_height, near, far, width, height, outputs, 1)

@@ -87,17 +87,18 @@ class Mujoco(SimulatedFamily):
         """Begin episodes in the first keyframe, or in the default pose, with noise."""
         model = self._model
         for lane in lanes[state.data_address[lanes] == 0].tolist():
-            physics.attach_data(state, lane, mujoco.MjData(model))
+            self._layout.attach(state, lane)
         noise = normal(seeds[:, None], np.arange(2 * model.nv)) * self._noise if self._noise else None
         for k, lane in enumerate(lanes.tolist()):
-            data = state.simulation[lane]
+            simulation = state.simulation[lane]
             if model.nkey:
-                mujoco.mj_resetDataKeyframe(model, data, 0)
+                simulation.call("mj_resetDataKeyframe", 0)
             else:
-                mujoco.mj_resetData(model, data)
+                simulation.call("mj_resetData")
             if noise is not None:
-                mujoco.mj_integratePos(model, data.qpos, noise[k, : model.nv], 1.0)
-                data.qvel += noise[k, model.nv :]
+                mujoco.mj_integratePos(model, simulation.qpos, noise[k, : model.nv], 1.0)
+                qvel = simulation.qvel
+                qvel += noise[k, model.nv :]
         state.unstable[lanes] = False
         self._run(state, lanes, np.empty((len(lanes), 0)), physics.forward_calls())
 

@@ -162,7 +162,7 @@ def _check_join(
     limits: Limits,
 ) -> int:
     """Check that an agent can join with these observations; return their size in bytes."""
-    layout_cache = ReplyLayoutCache(_no_layout, limits)
+    layout_cache = ReplyLayoutCache(_no_layout, limits, directory.memory)
     try:
         agent = directory.join(world, join_settings, layout_cache)
     except RequestError as error:

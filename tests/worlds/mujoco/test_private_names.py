@@ -15,13 +15,13 @@ import mujoco
 import numpy as np
 import pytest
 
-from worldloom.worlds.mujoco.dm_control.suite import suite
-from worldloom.worlds.mujoco.simulation import physics
+from worldloom.worlds.mujoco.dm_control.suite import core, suite
+from worldloom.worlds.mujoco.simulation.library import load_library
 
 FOLDER = Path(__file__).parents[3] / "worlds/mujoco"
 FAMILY, SUITE = "dm_control/family.py", "dm_control/suite.py"
 ARMS, WALKERS = "dm_control/rewards/arms.py", "dm_control/rewards/walkers.py"
-PHYSICS, C_CALLS, TENDONS = "simulation/physics.py", "simulation/c_calls.py", "models/tendons.py"
+LIBRARY, C_CALLS, TENDONS = "simulation/library.py", "simulation/c_calls.py", "models/tendons.py"
 
 
 class PrivateName(NamedTuple):
@@ -50,13 +50,21 @@ def empty_model() -> mujoco.MjModel:
 
 PRIVATE_NAMES = (
     PrivateName(
-        *("mujoco", "libmujoco", "_mjPRIVATE_setTlsLogHandler", PHYSICS, "an error inside MuJoCo ends one lane's step"),
-        physics._library,
+        *("mujoco", "libmujoco", "_mjPRIVATE_setTlsLogHandler", LIBRARY, "an error inside MuJoCo ends one lane's step"),
+        load_library,
     ),
-    PrivateName("mujoco", "MjModel", "_address", PHYSICS, "kernels call MuJoCo's functions", empty_model),
+    PrivateName("mujoco", "MjModel", "_address", LIBRARY, "kernels call MuJoCo's functions", empty_model),
     PrivateName(
-        *("mujoco", "MjData", "_address", PHYSICS, "kernels call MuJoCo's functions"),
+        *("mujoco", "MjData", "_address", LIBRARY, "kernels call MuJoCo's functions"),
         lambda: mujoco.MjData(empty_model()),
+    ),
+    PrivateName(
+        *("mujoco", "MjData", "_address", SUITE, "a lane's state is loaded into dm_control's physics"),
+        lambda: mujoco.MjData(empty_model()),
+    ),
+    PrivateName(
+        *("dm_control", "mujoco.wrapper.core", "_LAST_PARSED_MODEL_PTR", SUITE, "the memory of models that are gone"),
+        lambda: core,
     ),
     PrivateName(
         *("dm_control", "rl.control.Environment", "_step_limit", FAMILY, "the number of steps of an episode"),
@@ -184,10 +192,10 @@ def test_log_messages_begin_with_level_and_text() -> None:
         seen.append((message.contents.level, message.contents.subject))
 
     handler = ctypes.CFUNCTYPE(None, ctypes.POINTER(LogMessageHead))(note)
-    set_handler = physics._library()._mjPRIVATE_setTlsLogHandler
+    set_handler = load_library()._mjPRIVATE_setTlsLogHandler
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     before = set_handler(ctypes.cast(handler, ctypes.c_void_p))
-    physics._library().mju_warning(b"layout")
+    load_library().mju_warning(b"layout")
     set_handler(before)
     missing = f"a warning arrives as {seen}, expected level 2 and the text at byte 8 of mjLogMessage"
     assert seen == [(2, b"layout")], advice("mujoco", missing, C_CALLS, "errors inside MuJoCo")
@@ -219,4 +227,4 @@ def test_warning_counts_are_every_other_int32() -> None:
     counts = mujoco.MjData(empty_model()).warning.number
     layout = (counts.size, counts.strides, counts.dtype)
     missing = f"MjData.warning.number has size, strides and dtype {layout}, expected 7, (8,) and int32"
-    assert layout == (7, (8,), np.int32), advice("mujoco", missing, PHYSICS, "warnings of each lane")
+    assert layout == (7, (8,), np.int32), advice("mujoco", missing, LIBRARY, "warnings of each lane")

@@ -25,6 +25,8 @@ from worldloom.worlds.settings import Setting, SettingError
 
 _NO_STEP_LIMIT = 1 << 62
 """`max_steps` of a task without a time limit."""
+_COMPILED_LANE_BYTES = 512 << 10
+"""Memory of a lane whose model was compiled for it, beyond that of other lanes."""
 _CHECKED_LANES = _CHECKED_STEPS = 4
 """Lanes and steps on which vectorised rewards are compared with dm_control's."""
 
@@ -70,6 +72,10 @@ class Dmc(SimulatedFamily):
         """Return consecutive seeds, as users of dm_control number their environments."""
         return (np.arange(lanes, dtype=np.uint64) + np.uint64(world_seed % 2**32)) % np.uint64(2**32)
 
+    def memory_bytes(self, lanes: int) -> int:
+        """Estimate the memory of a pool; where each lane has a random model, compiling it leaves gaps in the heap."""
+        return super().memory_bytes(lanes) + lanes * self._task_environment.is_model_random * _COMPILED_LANE_BYTES
+
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the state of a lane: the simulation, dm_control's task object, steps of the episode.
 
@@ -83,7 +89,7 @@ class Dmc(SimulatedFamily):
             if state.task[lane] == 0:
                 seed = int(state.lane_seed[lane])
                 state.task[lane], state.overrides[lane] = self._task_environment.create_lane(seed)
-                physics.attach_data(state, lane, mujoco.MjData(self._model))
+                self._layout.attach(state, lane)
             state.unstable[lane] = False
             try:
                 self._task_environment.begin_episode(state.task[lane], state.overrides[lane], state.simulation[lane])
@@ -134,7 +140,7 @@ class Dmc(SimulatedFamily):
             return None
         rewards = rewards_class(self._task_environment.task, self._model)
         state = State(self.state_fields())
-        state.grow(_CHECKED_LANES)
+        state.resize(_CHECKED_LANES)
         lanes = np.arange(_CHECKED_LANES)
         state.lane_seed[lanes] = self.lane_seeds(0, _CHECKED_LANES)
         self.reset(state, lanes, state.lane_seed)

@@ -21,6 +21,7 @@ import numpy as np
 from worldloom.kernels.tables import U8
 from worldloom.worlds.mujoco.models.contents import find_task_placed
 from worldloom.worlds.mujoco.simulation.data import ModelOverrides, copy_model_arrays, differing_arrays
+from worldloom.worlds.mujoco.simulation.library import Simulation, free_compiler_memory
 from worldloom.worlds.settings import SettingError
 
 _BACKEND_VARIABLE = "MUJOCO_GL"
@@ -42,6 +43,7 @@ def _without_graphics() -> Iterator[None]:
 try:
     with _without_graphics():
         from dm_control import suite
+        from dm_control.mujoco.wrapper import core
         from dm_control.rl.control import Environment
         from dm_control.rl.control import Task as ControlTask
         from dm_control.suite.base import Task
@@ -52,7 +54,7 @@ except ModuleNotFoundError as error:
 TASKS: dict[str, tuple[str, ...]] = dict(suite.TASKS_BY_DOMAIN)
 """Names of the tasks of each domain."""
 
-__all__ = ["TASKS", "ControlTask", "Environment", "Task", "TaskEnvironment", "rewards", "suite"]
+__all__ = ["TASKS", "ControlTask", "Environment", "Task", "TaskEnvironment", "core", "rewards", "suite"]
 
 
 _PROBED_EPISODES = 4
@@ -67,7 +69,7 @@ class TaskEnvironment:
         self._time_limit = {} if time_limit_s is None else {"time_limit": time_limit_s}
         random = np.random.RandomState(0)
         self.environment = self._load(random)
-        self._is_model_random = not _same_state(random, np.random.RandomState(0))
+        self.is_model_random = not _same_state(random, np.random.RandomState(0))
         """True if dm_control builds the model itself with random numbers."""
         self.physics = self.environment.physics
         # Some tasks upload changed ground to dm_control's own renderers, which would create them.
@@ -93,29 +95,33 @@ class TaskEnvironment:
     def create_lane(self, seed: int) -> tuple[Any, U8]:
         """Return a task object with its own random generator and a lane's model bytes, as dm_control's for a seed."""
         random = np.random.RandomState(seed)
-        if self._is_model_random:
+        if self.is_model_random:
             environment = self._load(random)
             return environment.task, self.overrides.read(environment.physics.model.ptr)
         task = copy.copy(self.task)
         task._random = random
         return task, self._default_overrides
 
-    def begin_episode(self, task: Any, overrides: U8, data: mujoco.MjData) -> None:
-        """Begin an episode in a lane: write its first state to `data` and its model bytes to `overrides`."""
+    def begin_episode(self, task: Any, overrides: U8, simulation: Simulation) -> None:
+        """Begin an episode in a lane: write its first state to `simulation` and its model bytes to `overrides`."""
         self.overrides.write(overrides, self.model)
         with self.physics.reset_context():
             task.initialize_episode(self.physics)
         overrides[:] = self.overrides.read(self.model)
-        mujoco.mj_copyData(data, self.model, self.data)
+        simulation.copy_from(self.data._address)
 
-    def load_lane(self, overrides: U8, data: mujoco.MjData) -> Any:
+    def load_lane(self, overrides: U8, simulation: Simulation) -> Any:
         """Load a lane's state into dm_control's Physics and return that, valid until the next call."""
         self.overrides.write(overrides, self.model)
-        mujoco.mj_copyData(self.data, self.model, data)
+        simulation.copy_to(self.data._address)
         return self.physics
 
     def _load(self, random: np.random.RandomState) -> Environment:
-        return suite.load(*self._names, task_kwargs={"random": random, **self._time_limit})
+        try:
+            return suite.load(*self._names, task_kwargs={"random": random, **self._time_limit})
+        finally:
+            core._LAST_PARSED_MODEL_PTR = None  # dm_control would keep the last model for as long as the process lives
+            free_compiler_memory()
 
     def _probe_episodes(self) -> tuple[set[str], set[str]]:
         """Begin some episodes; return the model arrays that they change and the labels of what they place elsewhere.
@@ -126,7 +132,7 @@ class TaskEnvironment:
         changed: set[str] = set()
         positions = []
         for seed in range(1, _PROBED_EPISODES + 1):
-            if self._is_model_random:
+            if self.is_model_random:
                 model = self._load(np.random.RandomState(seed)).physics.model.ptr
                 changed |= differing_arrays(before, copy_model_arrays(model))
             task = copy.copy(self.task)

@@ -14,6 +14,7 @@ from xml.etree.ElementTree import Element
 
 import mujoco
 
+from worldloom.worlds.mujoco.simulation.library import free_compiler_memory
 from worldloom.worlds.settings import SettingError, abbreviate
 
 MAX_FILES = 4096
@@ -52,6 +53,8 @@ def load_model(name: str) -> mujoco.MjModel:
     except (ValueError, mujoco.FatalError) as error:
         problem = "; ".join(str(error).split("\n"))  # MuJoCo's errors have several lines
         raise SettingError(f"setting 'model' is {abbreviate(name)}, which cannot be loaded: {problem}") from None
+    finally:
+        free_compiler_memory()
 
 
 def _resolve_inside(folder: Path, name: str) -> Path | None:

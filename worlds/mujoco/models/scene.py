@@ -19,6 +19,7 @@ from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, NO_TEXTURE, U8
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
+from worldloom.render.meshes import quad
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Camera, CameraPlacement
 from worldloom.worlds.mujoco.models import shapes
@@ -83,11 +84,10 @@ def allocate_columns(rows: int) -> StaticColumns:
 class ColumnCache:
     """Static columns by the model values they are computed from: most lanes look like another."""
 
-    def __init__(self, build: Callable[[mujoco.MjModel], StaticColumns]) -> None:
-        self._build = build
+    def __init__(self) -> None:
         self._columns: dict[bytes, StaticColumns] = {}
 
-    def get(self, model: mujoco.MjModel) -> StaticColumns:
+    def get(self, model: mujoco.MjModel, build: Callable[[mujoco.MjModel], StaticColumns]) -> StaticColumns:
         """Return the columns of a model, built if they are not cached."""
         digest = hashlib.sha256()
         for name in _KEY_ARRAYS:
@@ -96,7 +96,7 @@ class ColumnCache:
         if key not in self._columns:
             if len(self._columns) >= _CACHE_SIZE:
                 del self._columns[next(iter(self._columns))]
-            self._columns[key] = self._build(model)
+            self._columns[key] = build(model)
         return self._columns[key]
 
 
@@ -112,6 +112,7 @@ class HeightFields:
         self._model_assets = model_assets
         self._shared_data = model.hfield_data.copy()
         self._rows: list[tuple[DrawnObject, int]] = []
+        self._written: set[str] = set()
 
     def add(self, model: mujoco.MjModel, drawn: DrawnObject, row: int) -> None:
         """Remember the row of an object if it is a height field."""
@@ -122,13 +123,35 @@ class HeightFields:
         """Give lanes whose height fields differ from the first model's their own meshes."""
         if not self._rows or np.array_equal(model.hfield_data, self._shared_data):
             return
-        scene_id = _scene_ids.setdefault(scene, next(_next_scene_id))
         for drawn, row in self._rows:
             mesh = self._model_assets.height_field(model, drawn.shape(model), drawn.material(model))
             for lane, rows in zip(scene_lanes.tolist(), scene.rows(scene_lanes), strict=True):
                 if scene.instances.mesh[rows[row]] != NO_MESH:
-                    name = f"mujoco.height_field of lane {lane} of scene {scene_id}, row {row}"
+                    name = _height_field_name(scene, lane, row)
+                    self._written.add(name)
                     scene.instances.mesh[rows[row]] = self._assets.set_mesh(name, mesh)
+
+    def memory_bytes(self, model: mujoco.MjModel) -> int:
+        """Estimate the memory of a lane's own meshes."""
+        meshes = (
+            self._model_assets.height_field(model, one.shape(model), one.material(model)) for one, _ in self._rows
+        )
+        return sum(mesh.memory_bytes for mesh in meshes)
+
+    def free(self, scene: Scene, scene_lanes: I32) -> None:
+        """Free the meshes of lanes. Their names and numbers stay, for later lanes with the same numbers."""
+        if self._written:
+            for lane in scene_lanes.tolist():
+                for _, row in self._rows:
+                    name = _height_field_name(scene, lane, row)
+                    if name in self._written:
+                        self._written.remove(name)
+                        self._assets.set_mesh(name, quad())
+
+
+def _height_field_name(scene: Scene, scene_lane: int, row: int) -> str:
+    scene_id = _scene_ids.setdefault(scene, next(_next_scene_id))
+    return f"mujoco.height_field of lane {scene_lane} of scene {scene_id}, row {row}"
 
 
 class ModelScene:
@@ -160,8 +183,7 @@ class ModelScene:
         self._object_labels = [numbers[k] for k in order]
         self._tendon_labels = numbers[len(objects) :][: len(self._tendons.ids)]
         self._skin_labels = numbers[len(objects) + len(self._tendons.ids) :]
-        self._columns = ColumnCache(self._build_columns)
-        self._scales: WeakKeyDictionary[Scene, F32] = WeakKeyDictionary()
+        self._columns = ColumnCache()
         self._sky = self._model_assets.sky_texture(model)
         _, self._light_ids = read_lamps(model)
         self.rows_per_lane = object_rows + self._tendons.rows + self._skins.rows
@@ -171,14 +193,19 @@ class ModelScene:
         self.cameras: tuple[Camera, ...] = self._cameras.specs
         self.not_drawn: tuple[str, ...] = describe_not_drawn(model, objects)
 
-    def write_static(self, scene: Scene, scene_lanes: I32, model: mujoco.MjModel | None = None) -> None:
-        """Write everything that does not move into lanes that are new, or whose own model has changed."""
+    def write_static(
+        self, scales: F32, lanes: I64, scene: Scene, scene_lanes: I32, model: mujoco.MjModel | None = None
+    ) -> None:
+        """Write everything that does not move into lanes that are new, or whose own model has changed.
+
+        `lanes` are the rows of `scales` [lane, row, 3], the scales of all instance rows along their own axes.
+        """
         model = model or self._model
-        columns, table, rows = self._columns.get(model), scene.instances, scene.rows(scene_lanes)
+        columns, table, rows = self._columns.get(model, self._build_columns), scene.instances, scene.rows(scene_lanes)
         table.mesh[rows], table.texture[rows] = columns.mesh, columns.texture
         table.color[rows], table.shine[rows] = columns.color, columns.shine
         table.uv_scale[rows], table.label[rows] = columns.uv_scale, columns.label
-        self._scales_in(scene)[scene_lanes] = columns.scale
+        scales[lanes] = columns.scale
         self._height_fields.write(scene, scene_lanes, model)
         lamps, _ = read_lamps(model)
         scene.lanes.lamp_count[scene_lanes] = len(lamps)
@@ -186,15 +213,22 @@ class ModelScene:
         scene.lanes.sky_textures[scene_lanes] = self._sky
         scene.lanes.sky_horizon[scene_lanes] = scene.lanes.sky_zenith[scene_lanes] = 0.0
 
-    def write_poses(self, addresses: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Write the poses of all rows and lamps of lanes that are about to be drawn."""
+    def write_poses(self, addresses: I64, scales: F32, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+        """Write the poses of all rows and lamps of lanes that are about to be drawn; see `write_static`."""
         first_row, pose = scene.lanes.first_row, scene.instances.pose
-        scales = self._scales_in(scene)
-        write_object_poses(PROCESS_FLOAT64, addresses, self._pose_sources, scales, scene_lanes, first_row, pose)
+        write_object_poses(PROCESS_FLOAT64, addresses, self._pose_sources, scales, lanes, scene_lanes, first_row, pose)
         lamps = scene.lanes.lamps
         write_lamp_poses(PROCESS_FLOAT64, addresses, LIGHT_XPOS, LIGHT_XDIR, self._light_ids, scene_lanes, lamps)
         self._tendons.write_poses(addresses, scene, scene_lanes)
         self._skins.write_poses(addresses, scene, scene_lanes)
+
+    def memory_bytes(self, has_own_height_fields: bool) -> int:
+        """Estimate the memory of a lane's own meshes."""
+        return self._height_fields.memory_bytes(self._model) if has_own_height_fields else 0
+
+    def free(self, scene: Scene, scene_lanes: I32) -> None:
+        """Free the meshes of lanes."""
+        self._height_fields.free(scene, scene_lanes)
 
     def place_camera(self, addresses: I64, camera: str) -> CameraPlacement:
         """Return the pose and projection of a camera."""
@@ -242,18 +276,6 @@ class ModelScene:
                 if material.rgba[3] >= MIN_ALPHA:
                     columns.mesh[row], columns.texture[row], columns.uv_scale[row] = part[:3]
 
-    def _scales_in(self, scene: Scene) -> F32:
-        """Return the scales [lane, row, 3] of all lanes of a scene; the array grows with the scene."""
-        scales = self._scales.get(scene)
-        needed = len(scene.lanes.first_row)
-        if scales is None or len(scales) < needed:
-            capacity = max(needed, 2 * (0 if scales is None else len(scales)))
-            grown = np.ones((capacity, self.rows_per_lane, 3), np.float32)
-            if scales is not None:
-                grown[: len(scales)] = scales
-            self._scales[scene] = scales = grown
-        return scales
-
 
 def _pose_sources(objects: list[DrawnObject], row_counts: list[int]) -> I32:
     """Return for each row the fields of its position and rotation, and its id in both, [rows, 3]."""
@@ -271,6 +293,7 @@ def write_object_poses(
     addresses: I64,
     sources: I32,
     scales: F32,
+    lanes: I64,
     scene_lanes: I32,
     first_row: I32,
     pose: F32,
@@ -278,12 +301,11 @@ def write_object_poses(
     """Write the poses of all rows that are geoms or sites.
 
     `addresses` [n, fields] are those of the lanes' arrays in `numbers`, the memory of the process as float64.
-    `sources` [rows, 3]: the fields of positions and of rotations, and the id in both. `scales` [lane of the scene, row,
-    3]: the scale of each row along its own axes.
+    `sources` [rows, 3]: the fields of positions and of rotations, and the id in both. `scales` [lane, row, 3]: the
+    scale of each row along its own axes, for `lanes` [n].
     """
     for k in range(scene_lanes.size):
-        lane = scene_lanes[k]
-        first = first_row[lane]
+        lane, first = lanes[k], first_row[scene_lanes[k]]
         for row in range(sources.shape[0]):
             position = addresses[k, sources[row, 0]] + 3 * sources[row, 2]
             rotation = addresses[k, sources[row, 1]] + 9 * sources[row, 2]

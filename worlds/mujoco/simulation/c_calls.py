@@ -2,8 +2,8 @@
 
 A C library that meets an error it cannot handle calls an error hook that must not return, and usually ends the process.
 The hook of this module jumps back to the start of the guarded call instead, as C programs do with setjmp and longjmp,
-and the call returns 1 and the text of the error. The jump buffer is thread-local, so guarded calls on several threads
-are independent.
+and the call returns 1 and the text of the error, else 0 and the result. The jump buffer is thread-local, so guarded
+calls on several threads are independent.
 
 numba cannot express such jumps, so the guard is written in LLVM IR. It is compiled when first used, in a few
 milliseconds, and lives as long as the process.
@@ -37,8 +37,9 @@ class Guard(NamedTuple):
     """Addresses of the two functions of the guard."""
 
     call: int
-    """`call(function, first, second, message)`: run `function(first, second)` and return 0, or 1 after an error, whose
-    text is then at the address `message`."""
+    """`call(function, first, second, third, message)`: run `function(first, second, third)` and return 0, or 1 after
+    an error. At the address `message` is then the word that the function returned, or the text of the error. A function
+    of fewer arguments ignores the others."""
     hook: int
     """`hook(log_message)`: end the guarded call if the message is an error, else do nothing."""
 
@@ -50,9 +51,9 @@ def call_one(typing_context: Any, address: Any, argument: Any) -> Generated:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def call_four(typing_context: Any, address: Any, one: Any, two: Any, three: Any, four: Any) -> Generated:
-    """Call the function at an address with four 64-bit words and return the word it returns."""
-    return types.int64(*[types.int64] * 5), _call_words
+def call_five(typing_context: Any, address: Any, one: Any, two: Any, three: Any, four: Any, five: Any) -> Generated:
+    """Call the function at an address with five 64-bit words and return the word it returns."""
+    return types.int64(*[types.int64] * 6), _call_words
 
 
 def _call_words(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -88,8 +89,8 @@ _engines: list[Any] = []
 def _emit_call(module: Any, key: Any) -> None:
     set_jump = ir.Function(module, ir.FunctionType(_INT, [_POINTER]), "_setjmp")
     set_jump.attributes.add("returns_twice")
-    call = ir.Function(module, ir.FunctionType(_WORD, [_WORD] * 4), "call")
-    function, first, second, message = call.args
+    call = ir.Function(module, ir.FunctionType(_WORD, [_WORD] * 5), "call")
+    function, first, second, third, message = call.args
     begin, run, leave = (call.append_basic_block(name) for name in ("begin", "run", "leave"))
     builder = ir.IRBuilder(begin)
     jump_buffer = builder.alloca(ir.ArrayType(_BYTE, _JUMP_BYTES + 8))  # followed by the message's address
@@ -101,7 +102,8 @@ def _emit_call(module: Any, key: Any) -> None:
     has_jumped = builder.icmp_unsigned("!=", builder.call(set_jump, [jump_buffer]), ir.Constant(_INT, 0))
     builder.cbranch(has_jumped, leave, run)
     builder.position_at_end(run)
-    _call_at(builder, ir.VoidType(), function, [first, second])
+    result = _call_at(builder, _WORD, function, [first, second, third])
+    builder.store(result, builder.inttoptr(message, _WORD.as_pointer()))
     builder.ret(ir.Constant(_WORD, 0))
     builder.position_at_end(leave)
     builder.ret(ir.Constant(_WORD, 1))

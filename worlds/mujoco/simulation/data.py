@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.tables import F64, I64, U8
-from worldloom.render.arena import PROCESS_FLOAT64, address_of, float64_index_of
+from worldloom.render.arena import PROCESS_FLOAT64, float64_index_of
 from worldloom.worlds.family import State
 from worldloom.worlds.mujoco.simulation.kernels import gather
 
@@ -47,7 +47,7 @@ class LaneArrays:
     def __init__(self, model: mujoco.MjModel, state: State, lanes: I64) -> None:
         self.model = model
         self._state, self._lanes = state, lanes
-        self._template: mujoco.MjData = state.simulation[lanes[0]]
+        self._shapes: dict[str, tuple[int, ...]] = state.simulation[lanes[0]].layout.shapes
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -55,7 +55,7 @@ class LaneArrays:
     def __getattr__(self, name: str) -> F64:
         if name not in FIELDS:
             raise AttributeError(f"unknown array {name!r}: expected one of {', '.join(FIELDS)}")
-        shape = getattr(self._template, name).shape
+        shape = self._shapes[name]
         out = np.empty((len(self._lanes), int(np.prod(shape))))
         gather(self._lanes, self._state.addresses, FIELDS.index(name), np.arange(out.shape[1]), PROCESS_FLOAT64, out)
         return out.reshape(len(self._lanes), *shape)
@@ -71,6 +71,8 @@ class ModelOverrides:
 
     def __init__(self, names: Iterable[str], model: mujoco.MjModel) -> None:
         self._names = tuple(sorted(names))
+        self.has_height_fields = "hfield_data" in self._names
+        """True if each lane has its own height fields."""
         self.lengths_bytes: I64 = np.array([getattr(model, name).nbytes for name in self._names], np.int64)
         self.size_bytes = int(self.lengths_bytes.sum())
 
@@ -87,9 +89,9 @@ class ModelOverrides:
             array[...] = overrides[first : first + length].view(array.dtype).reshape(array.shape)
             first += length
 
-    def addresses(self, model: mujoco.MjModel) -> I64:
-        """Return the byte addresses of these arrays in a model, valid while it lives."""
-        return np.array([address_of(getattr(model, name)) for name in self._names], np.int64)
+    def copy_arrays(self, model: mujoco.MjModel) -> dict[str, np.ndarray]:
+        """Return copies of these arrays of a model, by name."""
+        return {name: getattr(model, name).copy() for name in self._names}
 
 
 def copy_model_arrays(model: mujoco.MjModel) -> dict[str, np.ndarray]:

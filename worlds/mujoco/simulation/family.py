@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping
+from functools import cached_property
 
 import mujoco
 import numpy as np
@@ -11,9 +12,9 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Bound, CameraPlacement, Family, Spec, State
 from worldloom.worlds.mujoco.models.scene import ModelScene
-from worldloom.worlds.mujoco.simulation import physics
 from worldloom.worlds.mujoco.simulation.data import ModelOverrides
 from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR
+from worldloom.worlds.mujoco.simulation.library import STATE, DataLayout, Simulation
 from worldloom.worlds.mujoco.simulation.physics import LaneStepper, StepFaults
 
 log = logging.getLogger("worldloom.worlds")
@@ -22,6 +23,13 @@ _MAX_LOGGED = 32
 """Most reasons, and most models, that the log mentions; further ones are not logged."""
 _logged_models: set[str] = set()
 """Models whose elements that are not drawn have been logged."""
+
+_CONSTRAINTS_PER_GEOM, _JACOBIANS, _ARENA_BYTES = 4, 2, 192 << 10
+"""What the arena of a simulation is expected to hold: constraints for each geom, copies of their Jacobian, the rest."""
+_LANE_BYTES = 16 << 10
+"""Memory of a lane's Python objects: the task of dm_control and its random generator."""
+_MODEL_COPIES, _FAMILY_BYTES = 1.25, 16 << 20
+"""Memory of a family without lanes: its model and what is made of it, and Python objects."""
 
 
 class SimulatedFamily(Family):
@@ -35,17 +43,41 @@ class SimulatedFamily(Family):
         self._logged_reasons: set[str] = set()
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the state of a lane: its simulation and its model bytes, and two flags.
+        """Return the state of a lane: its simulation, its model bytes, the scales of its instance rows, and two flags.
 
         `unstable`: the simulation was aborted in this episode. `is_static_written`: the lane's instance rows in the
         scene hold everything that does not move.
         """
         return {
-            **physics.STATE,
+            **STATE,
             "overrides": ("uint8", (self._overrides.size_bytes,)),
+            "scales": ("float32", (self.rows_per_lane, 3)),
             "unstable": ("bool", ()),
             "is_static_written": ("bool", ()),
         }
+
+    def memory_bytes(self, lanes: int) -> int:
+        """Estimate the memory of a pool: the model, and for each lane its simulation and its own meshes."""
+        layout, model = self._layout, self._model
+        # Constraints and their Jacobians take most of what is used of an arena: some contacts for each geom.
+        constraints = _CONSTRAINTS_PER_GEOM * model.ngeom + model.nv
+        arena_bytes = _ARENA_BYTES + _JACOBIANS * constraints * model.nv * 8
+        lane_bytes = layout.struct_bytes + layout.buffer_bytes + min(int(model.narena), arena_bytes) + _LANE_BYTES
+        return int(
+            super().memory_bytes(lanes)
+            + _MODEL_COPIES * model.nbuffer
+            + _FAMILY_BYTES
+            + lanes * (lane_bytes + self._mesh_bytes)
+        )
+
+    @cached_property
+    def _mesh_bytes(self) -> int:
+        """Memory of the meshes that each lane has for itself."""
+        return self._scene.memory_bytes(self._overrides.has_height_fields)
+
+    def free(self, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+        """Free the meshes of height fields of these lanes."""
+        self._scene.free(scene, scene_lanes)
 
     def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         """Return the current pose and projection of one of the model's cameras."""
@@ -59,7 +91,7 @@ class SimulatedFamily(Family):
         if is_new.any():
             self._write_static(state, lanes[is_new], scene, scene_lanes[is_new])
             state.is_static_written[lanes] = True
-        self._scene.write_poses(state.addresses[lanes], scene, scene_lanes)
+        self._scene.write_poses(state.addresses[lanes], state.scales, lanes, scene, scene_lanes)
 
     def _set_model(
         self,
@@ -75,6 +107,7 @@ class SimulatedFamily(Family):
         """
         self._model, self._overrides, self._model_name = model, overrides, model_name
         self._default_overrides = overrides.read(model)
+        self._layout = DataLayout(model)
         self._stepper = LaneStepper(model, overrides, fatal)
         self._scene = ModelScene(model, self.assets, task_placed)
         self.rows_per_lane = self._scene.rows_per_lane
@@ -87,25 +120,23 @@ class SimulatedFamily(Family):
 
     def _write_static(self, state: State, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         if not self._overrides.size_bytes:
-            self._scene.write_static(scene, scene_lanes)
+            self._scene.write_static(state.scales, lanes, scene, scene_lanes)
             return
-        for lane, scene_lane in zip(lanes.tolist(), scene_lanes.tolist(), strict=True):
+        for k, lane in enumerate(lanes.tolist()):
             self._overrides.write(state.overrides[lane], self._model)
-            self._scene.write_static(scene, np.array([scene_lane], np.int32), self._model)
+            one = slice(k, k + 1)
+            self._scene.write_static(state.scales, lanes[one], scene, scene_lanes[one], self._model)
 
     def _ensure_data(self, state: State, lanes: I64) -> None:
         """Give lanes without a first episode an MjData in the default pose, so that they can be drawn and observed."""
         for lane in lanes[state.data_address[lanes] == 0]:
-            data = mujoco.MjData(self._model)
-            self._reset_to_default(data)
-            physics.attach_data(state, lane, data)
+            self._reset_to_default(self._layout.attach(state, lane))
             state.overrides[lane] = self._default_overrides
 
-    def _reset_to_default(self, data: mujoco.MjData) -> None:
+    def _reset_to_default(self, simulation: Simulation) -> None:
         """Reset a simulation to the default pose and compute all positions."""
-        mujoco.mj_resetData(self._model, data)
-        mujoco.mj_kinematics(self._model, data)
-        mujoco.mj_camlight(self._model, data)
+        for name in ("mj_resetData", "mj_kinematics", "mj_camlight"):
+            simulation.call(name)
 
     def _abort_lanes(self, state: State, lanes: I64, faults: StepFaults, is_aborted: np.ndarray) -> None:
         """Mark lanes as unstable, make their simulations fit to be drawn, and log the reasons."""

@@ -10,7 +10,7 @@ import numpy as np
 from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.intrinsics import fetch_add
 from worldloom.kernels.tables import F64, I32, I64, U8
-from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES, call_four, call_one
+from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES, call_five, call_one
 
 WARNING_KINDS = 7
 """Kinds of warnings that an MjData counts (mjNWARNING)."""
@@ -45,9 +45,9 @@ def step_lanes(
 
     By lane: `data`, addresses of MjData; `addresses` [lanes, fields] of their arrays, as indices into `numbers`;
     `warning_addresses` of their warning counts, as indices into `integers`; `overrides` [lanes, b], model bytes.
-    `ctrl`: the field of the controls. `models` [2]: addresses of this thread's model and of its copy without sensors.
-    Before a lane's calls its overrides, pieces of `override_lengths` bytes, are copied to `override_addresses`
-    [2, pieces] in `memory`, inside these models. `calls` [m, 2]: the address of a function of model and data, and the
+    `ctrl`: the field of the controls. `models` [2]: addresses of this thread's model and of the same without sensors.
+    Before a lane's calls its overrides, pieces of `override_lengths` bytes, are copied to `override_addresses` in
+    `memory`, arrays of both these models. `calls` [m, 2]: the address of a function of model and data, and the
     index of the model it gets. `guard` [3]: addresses of the guard's call, of its hook, and of the function that sets
     this thread's hook. `fatal`: fault bits that abort a lane's step. `messages`: address of MESSAGE_BYTES for each of
     `lanes`. Several threads may run this with the same `taken`: each takes `part` lanes at a time.
@@ -59,8 +59,7 @@ def step_lanes(
             lane = lanes[k]
             for actuator in range(controls.shape[1]):
                 numbers[addresses[lane, ctrl] + actuator] = controls[k, actuator]
-            for model in range(models.size):
-                _write_overrides(overrides[lane], override_lengths, override_addresses[model], memory)
+            _write_overrides(overrides[lane], override_lengths, override_addresses, memory)
             message = messages + MESSAGE_BYTES * k
             faults[k] = _make_calls(
                 models, data[lane], calls, guard[0], message, fatal, integers, warning_addresses[lane]
@@ -87,7 +86,7 @@ def _make_calls(
     fault = 0
     known = _hash_warnings(integers, warnings)
     for call in range(len(calls)):
-        if call_four(guarded_call, calls[call, 0], models[calls[call, 1]], data, message) != 0:
+        if call_five(guarded_call, calls[call, 0], models[calls[call, 1]], data, 0, message) != 0:
             return fault | MUJOCO_ERROR
         current = _hash_warnings(integers, warnings)
         if current != known:

@@ -1,17 +1,14 @@
-"""Stepping of many lanes: one MjData for each, stepped in parallel by a kernel without the GIL.
+"""Stepping of many lanes: a simulation for each, stepped in parallel by a kernel without the GIL.
 
-A lane's MjData and the addresses in it are kept in the lane's row of a State, so they are created and freed with the
-lane. The lanes of a step are divided among threads, one per core; a lane's result does not depend on the thread. An
+A lane's simulation and the addresses in it are kept in the lane's row of a State, so they are created and freed with
+the lane. The lanes of a step are divided among threads, one per core; a lane's result does not depend on the thread. An
 error or a warning inside MuJoCo is a fault of its lane and affects no other.
 """
 
-import copy
-import ctypes
 import functools
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
 import mujoco
@@ -20,18 +17,10 @@ import numpy as np
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32, PROCESS_MEMORY, address_of
 from worldloom.worlds.family import State
-from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES, compile_guard
-from worldloom.worlds.mujoco.simulation.data import CTRL, FIELDS, ModelOverrides, field_addresses
-from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR, WARNING_KINDS, step_lanes
-
-STATE: dict[str, tuple[str, tuple[int, ...]]] = {
-    "simulation": ("object", ()),
-    "data_address": ("int64", ()),
-    "addresses": ("int64", (len(FIELDS),)),
-    "warning_address": ("int64", ()),
-}
-"""State fields of a lane's simulation: its MjData, the address of that, and addresses in it. A family adds
-`overrides`, the bytes of the model that are the lane's own."""
+from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES
+from worldloom.worlds.mujoco.simulation.data import CTRL, ModelOverrides
+from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR, step_lanes
+from worldloom.worlds.mujoco.simulation.library import ModelVariant, function_address, guard_addresses
 
 DIVERGED = sum(1 << kind for kind in (3, 4, 5))
 """Fault bits of positions, velocities or accelerations that are not finite or too large. MuJoCo resets such a
@@ -48,18 +37,6 @@ _WITH_SENSORS, _WITHOUT_SENSORS = 0, 1
 """Index of the model that a call gets."""
 
 
-def attach_data(state: State, lane: int, data: mujoco.MjData) -> None:
-    """Give a lane its MjData and note the addresses in it."""
-    warning_counts = data.warning.number
-    assert warning_counts.size == WARNING_KINDS
-    assert warning_counts.strides == (8,)
-    assert warning_counts.dtype == np.int32
-    state.simulation[lane] = data
-    state.data_address[lane] = data._address
-    state.addresses[lane] = field_addresses(data)
-    state.warning_address[lane] = address_of(warning_counts) // 4
-
-
 def step_calls(model: mujoco.MjModel, steps: int) -> I64:
     """Return the calls of a step that leaves positions, sensors and all that depends on them up to date.
 
@@ -71,14 +48,14 @@ def step_calls(model: mujoco.MjModel, steps: int) -> I64:
         names = ["mj_step"] * steps
     else:
         names = ["mj_step2", *["mj_step"] * (steps - 1)]
-    calls = [(_function_address(name), _WITHOUT_SENSORS) for name in (*names, "mj_step1")]
+    calls = [(function_address(name), _WITHOUT_SENSORS) for name in (*names, "mj_step1")]
     calls[-2:] = [(address, _WITH_SENSORS) for address, _ in calls[-2:]]
     return np.array(calls, np.int64)
 
 
 def forward_calls() -> I64:
     """Return the call that brings everything up to date after positions were set."""
-    return np.array([(_function_address("mj_forward"), _WITH_SENSORS)], np.int64)
+    return np.array([(function_address("mj_forward"), _WITH_SENSORS)], np.int64)
 
 
 class LaneStepper:
@@ -88,16 +65,13 @@ class LaneStepper:
         self.fatal = fatal
         """Fault bits that abort a lane's step."""
         self._overrides = overrides
-        without_sensors = _without_sensors(model)
-        pairs = [(model, without_sensors)]
-        for _ in range(_thread_count() - 1):
-            # Overrides are written into the models, so each thread then needs its own.
-            pairs.append(
-                (copy.copy(model), copy.copy(without_sensors)) if overrides.size_bytes else (model, without_sensors)
-            )
-        self._models = pairs
-        self._model_addresses = [np.array([one._address for one in pair], np.int64) for pair in pairs]
-        self._override_addresses = [np.stack([overrides.addresses(one) for one in pair]) for pair in pairs]
+        # Overrides are written into the arrays of the models, so each thread needs its own.
+        threads = [overrides.copy_arrays(model) for _ in range(_thread_count())]
+        self._models = [_variants(model, own) for own in threads]
+        self._model_addresses = [np.array([one.address for one in pair], np.int64) for pair in self._models]
+        self._override_addresses: list[I64] = [
+            np.array([address_of(array) for array in own.values()], np.int64) for own in threads
+        ]
         self.seconds_per_lane = 1e-5
         """Time that one lane takes, as last measured."""
 
@@ -123,7 +97,7 @@ class LaneStepper:
                 self._override_addresses[thread],
                 controls,
                 calls,
-                _guard_addresses(),
+                guard_addresses(),
                 self.fatal | MUJOCO_ERROR,
                 part,
                 taken,
@@ -143,13 +117,12 @@ class LaneStepper:
         return StepFaults(faults, messages)
 
 
-def _without_sensors(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Return a copy of a model that computes no sensors; the model itself if it has none, or some keep a history."""
+def _variants(model: mujoco.MjModel, own: dict[str, np.ndarray]) -> tuple[ModelVariant, ModelVariant]:
+    """Return a model with these arrays, and the same without sensors, unless some of them keep a history."""
+    has_sensors = ModelVariant(model, own)
     if not model.nsensor or model.nhistory or model.nplugin:
-        return model
-    without = copy.copy(model)
-    without.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-    return without
+        return has_sensors, has_sensors
+    return has_sensors, ModelVariant(model, own, has_sensors=False)
 
 
 class StepFaults(NamedTuple):
@@ -165,24 +138,6 @@ class StepFaults(NamedTuple):
         if self.bits[k] & MUJOCO_ERROR:
             return bytes(self.messages[k]).split(b"\0")[0].decode(errors="replace")
         return ", ".join(text for kind, text in enumerate(_WARNING_TEXTS) if self.bits[k] & 1 << kind)
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    (path,) = Path(mujoco.__file__).parent.glob("libmujoco.so.*")
-    return ctypes.CDLL(str(path))
-
-
-def _function_address(name: str) -> int:
-    address = ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value
-    assert address is not None
-    return address
-
-
-@functools.cache
-def _guard_addresses() -> I64:
-    guard = compile_guard()
-    return np.array([guard.call, guard.hook, _function_address("_mjPRIVATE_setTlsLogHandler")], np.int64)
 
 
 @functools.cache

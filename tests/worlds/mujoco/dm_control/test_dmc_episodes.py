@@ -104,9 +104,11 @@ def test_an_episode_that_the_task_ends_has_discount_0_but_1_at_the_time_limit() 
         limit = pool.family.max_steps
         for _ in range(1 + limit - steps_left):
             step_both(pool, lanes, [environment], np.zeros((1, 1)))
-        for data in (pool.state.simulation[lanes[0]], environment.physics.data.ptr):
-            data.qpos[:] = data.qvel[:] = 1e-9
-            mujoco.mj_forward(environment.physics.model.ptr, data)
+        simulation, data = pool.state.simulation[lanes[0]], environment.physics.data.ptr
+        for one in (simulation, data):
+            one.qpos[:] = one.qvel[:] = 1e-9
+        simulation.call("mj_forward")
+        mujoco.mj_forward(environment.physics.model.ptr, data)
         step_both(pool, lanes, [environment], np.zeros((1, 1)))
         assert pool.discount[lanes[0]] == discount
         assert pool.status[lanes[0]] == status

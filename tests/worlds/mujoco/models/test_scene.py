@@ -119,14 +119,14 @@ def test_a_lane_may_have_a_model_of_its_own(cpu: Renderer) -> None:
     other.site("mark").rgba = (1, 1, 1, 0)
     data_of_other = mujoco.MjData(other)
     mujoco.mj_forward(other, data_of_other)
-    ours.model_scene.write_static(ours.scene, ours.lanes[1:2], other)
+    ours.write_static(np.array([1]), other)
     one, two, three = ours.see([data, data_of_other, data], "side", 160, 120)
     np.testing.assert_array_equal(one.rgb, three.rgb)
     assert count_pixels(two, ours, "geom.ball") > 3 * count_pixels(one, ours, "geom.ball") > 0
     assert count_pixels(one, ours, "site.mark") > 0 == count_pixels(two, ours, "site.mark")
     floor = ours.model_scene.labels.index("geom.floor")
     assert two.rgb[two.labels == floor, 0].mean() > 2 * one.rgb[one.labels == floor, 0].mean()
-    ours.model_scene.write_static(ours.scene, ours.lanes[1:2])
+    ours.write_static(np.array([1]))
     (_, again) = ours.see([data, data], "side", 160, 120)
     np.testing.assert_array_equal(one.rgb, again.rgb)
 
@@ -140,13 +140,13 @@ def test_a_lane_may_have_its_own_height_field_and_reuses_its_mesh(cpu: Renderer)
     other, meshes = copy.copy(model), set()
     for height in (0.0, 0.5, 1.0):
         other.hfield_data[:] = height
-        ours.model_scene.write_static(ours.scene, ours.lanes[1:], other)
+        ours.write_static(np.arange(1, len(ours.lanes)), other)
         same, changed = ours.see([data, data], "above", 160, 120)
         np.testing.assert_array_equal(same.rgb, first.rgb)
         assert (changed.rgb != first.rgb).any()
         meshes.add(len(ours.assets.table.mesh_first_triangle))
     assert len(meshes) == 1
-    ours.model_scene.write_static(ours.scene, ours.lanes[1:], model)
+    ours.write_static(np.arange(1, len(ours.lanes)), model)
     _, back = ours.see([data, data], "above", 160, 120)
     np.testing.assert_array_equal(back.rgb, first.rgb)
 
@@ -167,7 +167,9 @@ def test_models_that_look_alike_share_their_assets() -> None:
     ModelScene(build_all_shapes("flat"), assets)
     before = assets.table
     model_scene, scene = ModelScene(build_all_shapes("flat", light="sun"), assets), Scene(assets)
-    model_scene.write_static(scene, scene.add(2, model_scene.rows_per_lane, model_scene.static_rows))
+    scales = np.ones((2, model_scene.rows_per_lane, 3), np.float32)
+    lanes = scene.add(2, model_scene.rows_per_lane, model_scene.static_rows)
+    model_scene.write_static(scales, np.arange(2), scene, lanes)
     assert len(assets.table.mesh_first_triangle) == len(before.mesh_first_triangle)
     assert len(assets.table.texels) == len(before.texels)
 

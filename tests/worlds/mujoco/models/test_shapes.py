@@ -93,7 +93,7 @@ def test_sizes_and_poses_are_those_of_mujoco(
     data.qpos[:3] = 2 * np.array(place) - 1
     data.qpos[3:] = np.array(turn) - 0.5 + 1e-3
     mujoco.mj_forward(model, data)
-    shape_scene.ours.model_scene.write_static(shape_scene.ours.scene, shape_scene.ours.lanes, model)
+    shape_scene.ours.write_static(np.arange(len(shape_scene.ours.lanes)), model)
     (frame,) = shape_scene.ours.see([data], "eye", WIDTH, HEIGHT)
     wanted = shape_scene.theirs.see(data, 0, shape_scene.ours.model_scene, WIDTH, HEIGHT)
     difference = compare_frames(frame, wanted)

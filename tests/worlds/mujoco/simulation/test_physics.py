@@ -14,6 +14,7 @@ from worldloom.worlds.family import State
 from worldloom.worlds.mujoco.simulation import physics
 from worldloom.worlds.mujoco.simulation.data import ModelOverrides, copy_model_arrays, differing_arrays
 from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR
+from worldloom.worlds.mujoco.simulation.library import STATE, DataLayout, function_address
 from worldloom.worlds.mujoco.simulation.physics import DIVERGED, LaneStepper
 
 BALLS = 12
@@ -30,11 +31,10 @@ def pile(memory: str = "1M", integrator: str = "Euler") -> mujoco.MjModel:
 
 
 def make_state(*models: mujoco.MjModel, override_bytes: int = 0) -> State:
-    state = State({**physics.STATE, "overrides": ("uint8", (override_bytes,))})
-    state.grow(len(models))
+    state = State({**STATE, "overrides": ("uint8", (override_bytes,))})
+    state.resize(len(models))
     for lane, model in enumerate(models):
-        physics.attach_data(state, lane, mujoco.MjData(model))
-        mujoco.mj_forward(model, state.simulation[lane])
+        DataLayout(model).attach(state, lane).call("mj_forward")
     return state
 
 
@@ -80,23 +80,23 @@ def test_an_error_inside_mujoco_affects_its_own_lane_only(
     """A simulation without enough memory for its contacts: MuJoCo would end the process."""
     monkeypatch.chdir(tmp_path)
     small = pile("24K")
-    state = State({**physics.STATE, "overrides": ("uint8", (0,))})
-    state.grow(4)
+    state = State({**STATE, "overrides": ("uint8", (0,))})
+    state.resize(4)
     for lane in range(4):
-        physics.attach_data(state, lane, mujoco.MjData(small))
+        DataLayout(small).attach(state, lane)
     stepper = make_stepper(small)
     for seconds in (0.0, 1.0):
         stepper.seconds_per_lane = seconds
         for lane in (1, 3):  # far from each other they need little
             data = state.simulation[lane]
-            mujoco.mj_resetData(small, data)
+            data.call("mj_resetData")
             data.qpos[0 : 7 * BALLS : 7] = 10.0 * np.arange(BALLS)
         faults = stepper.run(state, np.arange(4), np.empty((4, 0)), physics.forward_calls())
         assert faults.bits.tolist() == [MUJOCO_ERROR, 0, MUJOCO_ERROR, 0]
         assert "out of memory" in faults.describe(0)
         assert faults.describe(1) == ""
         for lane in (0, 2):
-            mujoco.mj_resetData(small, state.simulation[lane])
+            state.simulation[lane].call("mj_resetData")
     with pytest.raises(mujoco.FatalError, match="out of memory"):  # MuJoCo's own calls are as before
         mujoco.mj_forward(small, mujoco.MjData(small))
     assert os.listdir(tmp_path) == []
@@ -151,7 +151,7 @@ def test_lanes_are_stepped_with_their_own_model_values() -> None:
     stepper.seconds_per_lane = 1.0
     controls = np.zeros((40, 1))
     for _ in range(5):
-        stepper.run(state, np.arange(40), controls, np.array([(physics._function_address("mj_step"), 0)]))
+        stepper.run(state, np.arange(40), controls, np.array([(function_address("mj_step"), 0)]))
     for lane, one in ((0, model), (1, heavy), (38, model), (39, heavy)):
         expected = mujoco.MjData(one)
         mujoco.mj_forward(one, expected)

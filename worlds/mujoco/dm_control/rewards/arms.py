@@ -12,6 +12,7 @@ from worldloom.worlds.mujoco.dm_control.rewards.base import (
     TaskRewards,
     gaussian_tolerance,
     norm,
+    sensor_columns,
     small_control,
     tolerance,
 )
@@ -132,10 +133,10 @@ class Finger(TaskRewards):
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
-        self._joints = self.sensor_columns("proximal", "distal")
-        self._tip, self._hinge = self.sensor_columns("tip"), self.sensor_columns("spinner")
-        self._speeds = self.sensor_columns("proximal_velocity", "distal_velocity", "hinge_velocity")
-        self._touch = self.sensor_columns("touchtop", "touchbottom")
+        self._joints = sensor_columns(model, "proximal", "distal")
+        self._tip, self._hinge = sensor_columns(model, "tip"), sensor_columns(model, "spinner")
+        self._speeds = sensor_columns(model, "proximal_velocity", "distal_velocity", "hinge_velocity")
+        self._touch = sensor_columns(model, "touchtop", "touchbottom")
         self.observations |= {
             "position": lambda lanes: np.concatenate(
                 [lanes.sensordata[:, self._joints], self._from_hinge(lanes, self._tip)], axis=1
@@ -162,7 +163,7 @@ class Turn(Finger):
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
-        self._target = self.sensor_columns("target")
+        self._target = sensor_columns(model, "target")
         self.observations |= {
             "target_position": lambda lanes: self._from_hinge(lanes, self._target),
             "dist_to_target": self._distance_to_target,

@@ -25,10 +25,14 @@ XX, XY, XZ, YX, YY, YZ, ZX, ZY, ZZ = range(9)
 
 
 class TaskRewards(ABC):
-    """Rewards and observations of a dm_control task for many lanes."""
+    """Rewards and observations of a dm_control task for many lanes.
+
+    It does not keep the model: `observations` refers back to it, so it is freed by the garbage collector, some time
+    after everything else that belongs to a family.
+    """
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
-        self.task, self.model = task, model
+        self.task = task
         self.observations: dict[str, Callable[[LaneArrays], F64]] = {"velocity": lambda lanes: lanes.qvel}
         """Functions that compute each observation, [n, *shape]."""
 
@@ -36,10 +40,11 @@ class TaskRewards(ABC):
     def reward(self, lanes: LaneArrays) -> F64:
         """Return the rewards of the last step, [n]."""
 
-    def sensor_columns(self, *names: str) -> list[int]:
-        """Return the columns of `sensordata` that hold the readings of these sensors."""
-        sensors = [self.model.sensor(name) for name in names]
-        return [column for sensor in sensors for column in range(sensor.adr[0], sensor.adr[0] + sensor.dim[0])]
+
+def sensor_columns(model: mujoco.MjModel, *names: str) -> list[int]:
+    """Return the columns of `sensordata` that hold the readings of these sensors."""
+    sensors = [model.sensor(name) for name in names]
+    return [column for sensor in sensors for column in range(sensor.adr[0], sensor.adr[0] + sensor.dim[0])]
 
 
 def tolerance(x: F64, bounds: tuple[float, float] = (0.0, 0.0), **edge: Any) -> F64:

@@ -15,6 +15,7 @@ from worldloom.worlds.mujoco.dm_control.rewards.base import (
     TaskRewards,
     gaussian_tolerance,
     norm,
+    sensor_columns,
     small_control,
     tolerance,
 )
@@ -30,7 +31,7 @@ class Walker(TaskRewards):
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
         self._torso = model.body("torso").id
-        self._speed = self.sensor_columns("torso_subtreelinvel")[0]
+        self._speed = sensor_columns(model, "torso_subtreelinvel")[0]
         self.observations |= {
             "orientations": lambda lanes: lanes.xmat[:, 1:, [XX, XZ]].reshape(len(lanes), -1),
             "height": lambda lanes: lanes.xpos[:, self._torso, 2],
@@ -62,7 +63,7 @@ class Humanoid(TaskRewards):
         super().__init__(task, model)
         self._head, self._torso = model.body("head").id, model.body("torso").id
         self._limbs = [model.body(side + limb).id for side in ("left_", "right_") for limb in ("hand", "foot")]
-        self._com_velocity = self.sensor_columns("torso_subtreelinvel")
+        self._com_velocity = sensor_columns(model, "torso_subtreelinvel")
         self.observations |= {
             "position": lambda lanes: lanes.qpos,
             "joint_angles": lambda lanes: lanes.qpos[:, 7:],
@@ -101,7 +102,7 @@ class Cheetah(TaskRewards):
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
-        self._speed = self.sensor_columns("torso_subtreelinvel")[0]
+        self._speed = sensor_columns(model, "torso_subtreelinvel")[0]
         self.observations["position"] = lambda lanes: lanes.qpos[:, 1:]
 
     def reward(self, lanes: LaneArrays) -> F64:
@@ -122,8 +123,8 @@ class Hopper(TaskRewards):
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
         self._torso, self._foot = model.body("torso").id, model.body("foot").id
-        self._speed = self.sensor_columns("torso_subtreelinvel")[0]
-        self._touch = self.sensor_columns("touch_toe", "touch_heel")
+        self._speed = sensor_columns(model, "torso_subtreelinvel")[0]
+        self._touch = sensor_columns(model, "touch_toe", "touch_heel")
         self.observations |= {
             "position": lambda lanes: lanes.qpos[:, 1:],
             "touch": lambda lanes: np.log1p(lanes.sensordata[:, self._touch]),
