@@ -59,7 +59,7 @@ def measure(domain: str, task: str, lanes: int, cycles: int) -> Report:
             report.row(f"world {cycle + 1}", f"{held_mib:.0f} MiB, {level_mib:.0f} MiB when destroyed")
             report.expect(
                 level_mib <= first_mib + MOST_GROWTH_MIB,
-                f"{level_mib:.0f} MiB after world {cycle + 1}: expected {first_mib:.0f} + {MOST_GROWTH_MIB:.0f} at most",
+                f"{level_mib:.0f} MiB after world {cycle + 1}: expected {first_mib + MOST_GROWTH_MIB:.0f} at most",
             )
     return report
 

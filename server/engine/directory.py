@@ -395,10 +395,12 @@ class WorldDirectory:
     def _drop_empty_pools(self, keep: int = _EMPTY_POOLS_KEPT, kept: Pool | None = None) -> None:
         """Remove the oldest pools without lanes: all but `keep` of them, and those that take too much memory."""
         empty = [key for key, pool in self._pools.items() if not self._lanes_of[pool] and pool is not kept]
-        kept_bytes = 0
-        for count, key in enumerate(reversed(empty)):
-            kept_bytes += self._bytes_of[self._pools[key]]
-            if count >= keep or kept_bytes > _EMPTY_POOL_BYTES_KEPT:
+        left_bytes = _EMPTY_POOL_BYTES_KEPT
+        for key in reversed(empty):
+            size_bytes = self._bytes_of[self._pools[key]]
+            if keep and size_bytes <= left_bytes:
+                keep, left_bytes = keep - 1, left_bytes - size_bytes
+            else:
                 self._forget(self._pools.pop(key))
 
     def _forget(self, pool: Pool) -> None:

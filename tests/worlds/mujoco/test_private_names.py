@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from worldloom.worlds.mujoco.dm_control.suite import core, suite
+from worldloom.worlds.mujoco.simulation import library
 from worldloom.worlds.mujoco.simulation.library import load_library
 
 FOLDER = Path(__file__).parents[3] / "worlds/mujoco"
@@ -221,6 +222,15 @@ def test_arrays_of_an_mjdata_are_at_fixed_offsets() -> None:
     assert dtypes == [np.int32] * 3, advice(
         "mujoco", f"tendon paths are {dtypes}, not int32", TENDONS, "drawing tendons"
     )
+
+
+def test_the_address_of_the_arena_is_after_that_of_the_buffer() -> None:
+    model = mujoco.MjModel.from_xml_string('<mujoco><size memory="3M"/></mujoco>')
+    data = mujoco.MjData(model)
+    arena = library._read_pointer(data._address + library._arena_offset())
+    size_bytes = library._usable_bytes(arena)
+    missing = f"the pointer after that to the buffer is to {size_bytes} bytes, expected the {model.narena} of the arena"
+    assert model.narena <= size_bytes < model.narena + 4096, advice("mujoco", missing, LIBRARY, "memory of lanes")
 
 
 def test_warning_counts_are_every_other_int32() -> None:

@@ -25,8 +25,6 @@ from worldloom.worlds.settings import Setting, SettingError
 
 _NO_STEP_LIMIT = 1 << 62
 """`max_steps` of a task without a time limit."""
-_COMPILED_LANE_BYTES = 512 << 10
-"""Memory of a lane whose model was compiled for it, beyond that of other lanes."""
 _CHECKED_LANES = _CHECKED_STEPS = 4
 """Lanes and steps on which vectorised rewards are compared with dm_control's."""
 
@@ -71,10 +69,6 @@ class Dmc(SimulatedFamily):
     def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
         """Return consecutive seeds, as users of dm_control number their environments."""
         return (np.arange(lanes, dtype=np.uint64) + np.uint64(world_seed % 2**32)) % np.uint64(2**32)
-
-    def memory_bytes(self, lanes: int) -> int:
-        """Estimate the memory of a pool; where each lane has a random model, compiling it leaves gaps in the heap."""
-        return super().memory_bytes(lanes) + lanes * self._task_environment.is_model_random * _COMPILED_LANE_BYTES
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the state of a lane: the simulation, dm_control's task object, steps of the episode.

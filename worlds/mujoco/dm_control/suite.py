@@ -69,7 +69,7 @@ class TaskEnvironment:
         self._time_limit = {} if time_limit_s is None else {"time_limit": time_limit_s}
         random = np.random.RandomState(0)
         self.environment = self._load(random)
-        self.is_model_random = not _same_state(random, np.random.RandomState(0))
+        self._is_model_random = not _same_state(random, np.random.RandomState(0))
         """True if dm_control builds the model itself with random numbers."""
         self.physics = self.environment.physics
         # Some tasks upload changed ground to dm_control's own renderers, which would create them.
@@ -95,7 +95,7 @@ class TaskEnvironment:
     def create_lane(self, seed: int) -> tuple[Any, U8]:
         """Return a task object with its own random generator and a lane's model bytes, as dm_control's for a seed."""
         random = np.random.RandomState(seed)
-        if self.is_model_random:
+        if self._is_model_random:
             environment = self._load(random)
             return environment.task, self.overrides.read(environment.physics.model.ptr)
         task = copy.copy(self.task)
@@ -132,7 +132,7 @@ class TaskEnvironment:
         changed: set[str] = set()
         positions = []
         for seed in range(1, _PROBED_EPISODES + 1):
-            if self.is_model_random:
+            if self._is_model_random:
                 model = self._load(np.random.RandomState(seed)).physics.model.ptr
                 changed |= differing_arrays(before, copy_model_arrays(model))
             task = copy.copy(self.task)

@@ -9,6 +9,7 @@ their addresses: a copy of the whole model would have meshes and textures of up 
 
 import ctypes
 import functools
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,7 @@ class DataLayout:
         return simulation
 
 
+_madvise = ctypes.CDLL(None).madvise
 _delete = ctypes.CFUNCTYPE(None, ctypes.c_int64)(function_address("mj_deleteData"))
 
 
@@ -136,6 +138,7 @@ class Simulation:
         self.address = 0
         self.layout = layout
         self.address = call("mj_makeData", layout.model._address)
+        self._release_arena()
 
     def __del__(self, delete: Callable[[int], None] = _delete) -> None:  # as an argument it is there until the end
         if self.address:
@@ -149,6 +152,18 @@ class Simulation:
         first = _offset_of(anchor) // 8 + int(layout.field_offsets[FIELDS.index(name)])
         shape = layout.shapes[name]
         return PROCESS_FLOAT64[first : first + int(np.prod(shape))].reshape(shape)
+
+    def _release_arena(self) -> None:
+        """Give the memory of the arena back to the operating system: it is taken again page by page, when it is used.
+
+        An arena has many megabytes, of which little is ever used. Where the C library makes it of memory that was freed
+        before, all of that would be taken.
+        """
+        arena = _read_pointer(self.address + _arena_offset())
+        first = -(-arena // mmap.PAGESIZE) * mmap.PAGESIZE
+        size_bytes = (arena + int(self.layout.model.narena) - first) // mmap.PAGESIZE * mmap.PAGESIZE
+        if size_bytes > 0:
+            _madvise(ctypes.c_void_p(first), ctypes.c_size_t(size_bytes), mmap.MADV_DONTNEED)
 
     def call(self, name: str, *more: int) -> None:
         """Call a function of the library with the model, this simulation and what it needs more."""
@@ -182,6 +197,17 @@ class ModelVariant:
 
 
 @functools.cache
+def _arena_offset() -> int:
+    """Return where the struct of a simulation has the address of its arena: after that of its buffer.
+
+    The buffer begins with qpos, and so has the same address.
+    """
+    body = '<body><joint/><geom size="1"/></body>'
+    data = mujoco.MjData(mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>"))
+    return _find_pointers(data._address, data.qpos)[0] + 8
+
+
+@functools.cache
 def _disable_flags_offset() -> int:
     """Return the offset of `opt.disableflags` in the struct of a model, found by changing it."""
     model = mujoco.MjModel.from_xml_string("<mujoco/>")
@@ -194,7 +220,7 @@ def _disable_flags_offset() -> int:
 def _find_pointers(struct: int, array: np.ndarray) -> list[int]:
     """Return where a struct has the address of an array, as offsets in bytes.
 
-    Empty arrays before it have the same address, so there may be several; nothing is read from those.
+    Empty arrays before it and a buffer that begins with it have the same address; no function of a step reads those.
     """
     words = _memory_at(struct, _usable_bytes(struct) // 8 * 8).view(np.int64)
     return [8 * index for index in np.flatnonzero(words == array.ctypes.data).tolist()]

@@ -10,6 +10,7 @@ from tests.support.mujoco_frames import Frame, WorldloomFrames
 from tests.support.mujoco_models import build_all_shapes
 from worldloom.kernels.tables import NO_MESH
 from worldloom.render.assets import AssetLibrary
+from worldloom.render.meshes import quad
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.models.contents import MAX_LABELS, assign_labels, find_task_placed
@@ -149,6 +150,21 @@ def test_a_lane_may_have_its_own_height_field_and_reuses_its_mesh(cpu: Renderer)
     ours.write_static(np.arange(1, len(ours.lanes)), model)
     _, back = ours.see([data, data], "above", 160, 120)
     np.testing.assert_array_equal(back.rgb, first.rgb)
+
+
+def test_the_height_field_of_a_lane_is_freed_with_it(cpu: Renderer) -> None:
+    model = build_all_shapes(None)
+    ours = WorldloomFrames(model, cpu, lanes=3)
+    before = len(ours.assets.table.triangles)
+    other = copy.copy(model)
+    other.hfield_data[:] = 0.5
+    ours.write_static(np.arange(3), other)
+    each = (len(ours.assets.table.triangles) - before) // 3
+    assert each > 0
+    ours.model_scene.free(ours.scene, ours.lanes[:2])
+    assert len(ours.assets.table.triangles) == before + each + 2 * len(quad().triangles)
+    ours.write_static(np.array([0]), other)
+    assert len(ours.assets.table.triangles) == before + 2 * each + len(quad().triangles)
 
 
 def test_a_diverged_simulation_does_not_affect_other_lanes(cpu: Renderer) -> None:
