@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from worldloom.render import meshes, textures
 from worldloom.render.assets import AssetLibrary
@@ -138,3 +140,15 @@ def test_a_mesh_can_be_put_in_anothers_place() -> None:
     assert before.mesh_triangle_count[number] == 12
     assert after.mesh_triangle_count[number] == 2
     assert len(after.mesh_first_triangle) == len(before.mesh_first_triangle)
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_the_corners_of_a_mesh_are_its_distinct_positions(vertices: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    positions = rng.integers(-1, 2, (vertices, 3)).astype(np.float32)
+    normals, uvs = np.ones((vertices, 3), np.float32), np.zeros((vertices, 2), np.float32)
+    mesh = meshes.Mesh(positions, normals, uvs, rng.integers(0, vertices, (5, 3)).astype(np.int32))
+    corners, corner_of = mesh.corners
+    expected, inverse = np.unique(positions, axis=0, return_inverse=True)
+    assert np.array_equal(corners, expected)
+    assert np.array_equal(corner_of, inverse.reshape(-1))

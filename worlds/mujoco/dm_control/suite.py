@@ -18,7 +18,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from worldloom.kernels.tables import U8
+from worldloom.kernels.tables import I32, U8
 from worldloom.worlds.mujoco.models.contents import find_task_placed
 from worldloom.worlds.mujoco.simulation.data import ModelOverrides, copy_model_arrays, differing_arrays
 from worldloom.worlds.mujoco.simulation.library import Simulation, free_compiler_memory
@@ -47,6 +47,7 @@ try:
         from dm_control.rl.control import Environment
         from dm_control.rl.control import Task as ControlTask
         from dm_control.suite.base import Task
+        from dm_control.suite.utils import randomizers
         from dm_control.utils import rewards
 except ModuleNotFoundError as error:
     raise ImportError("dm_control is not installed: pip install 'worldloom[mujoco]'") from error
@@ -54,7 +55,7 @@ except ModuleNotFoundError as error:
 TASKS: dict[str, tuple[str, ...]] = dict(suite.TASKS_BY_DOMAIN)
 """Names of the tasks of each domain."""
 
-__all__ = ["TASKS", "ControlTask", "Environment", "Task", "TaskEnvironment", "core", "rewards", "suite"]
+__all__ = ["TASKS", "ControlTask", "Environment", "JointRandomizer", "Task", "TaskEnvironment", "core", "randomizers", "rewards", "suite"]
 
 
 _PROBED_EPISODES = 4
@@ -77,6 +78,7 @@ class TaskEnvironment:
         self.task: Any = self.environment.task
         self.model: mujoco.MjModel = self.physics.model.ptr
         self.data: mujoco.MjData = self.physics.data.ptr
+        self._joint_randomizer = JointRandomizer(self.model)
         self.task_placed: set[str]
         """Labels of geoms and sites that each episode has at another position."""
         names, self.task_placed = self._probe_episodes()
@@ -105,7 +107,7 @@ class TaskEnvironment:
     def begin_episode(self, task: Any, overrides: U8, simulation: Simulation) -> None:
         """Begin an episode in a lane: write its first state to `simulation` and its model bytes to `overrides`."""
         self.overrides.write(overrides, self.model)
-        with self.physics.reset_context():
+        with self._joint_randomizer.in_use(), self.physics.reset_context():
             task.initialize_episode(self.physics)
         overrides[:] = self.overrides.read(self.model)
         simulation.copy_from(self.data._address)
@@ -144,6 +146,50 @@ class TaskEnvironment:
         for name in changed:
             getattr(self.model, name)[...] = before[name]
         return changed, find_task_placed(self.model, positions, "hfield_data" in changed)
+
+
+class JointRandomizer:
+    """Random joint positions as dm_control's `randomize_limited_and_rotational_joints` gives them, to the last bit.
+
+    That function looks up each joint by its name, for 56 joints of a humanoid a millisecond, and some tasks call it
+    until no bodies touch. A generator gives the same numbers for an array of ranges as for one after the other.
+    """
+
+    def __init__(self, model: mujoco.MjModel) -> None:
+        self._model = model
+        kinds = mujoco.mjtJoint
+        hinge, slide, free = int(kinds.mjJNT_HINGE), int(kinds.mjJNT_SLIDE), int(kinds.mjJNT_FREE)
+        is_limited = model.jnt_limited.astype(bool)
+        self._free = model.jnt_qposadr[(model.jnt_type == free) & ~is_limited] + 3
+        is_single = (model.jnt_type == hinge) | (model.jnt_type == slide) & is_limited
+        self._single: I32 = model.jnt_qposadr[is_single]
+        self._low = np.where(is_limited, model.jnt_range[:, 0], -np.pi)[is_single]
+        self._high = np.where(is_limited, model.jnt_range[:, 1], np.pi)[is_single]
+        is_known = np.isin(model.jnt_type, [hinge, slide, free])
+        # Rotations of free joints come before all else, as where one body is free and carries the others.
+        order = np.flatnonzero(is_single | (model.jnt_type == free))
+        self.is_applicable = bool(is_known.all()) and not is_single[order[: len(self._free)]].any()
+        """True if the model has only joints of such kinds, in such an order."""
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Have dm_control use this for the model, where it applies."""
+        theirs = randomizers.randomize_limited_and_rotational_joints
+        if self.is_applicable:
+            randomizers.randomize_limited_and_rotational_joints = self.randomize
+        try:
+            yield
+        finally:
+            randomizers.randomize_limited_and_rotational_joints = theirs
+
+    def randomize(self, physics: Any, random: np.random.RandomState) -> None:
+        """Set the joint positions of a Physics with this model."""
+        qpos = physics.data.qpos
+        for first in self._free.tolist():
+            rotation = random.rand(4)
+            rotation /= np.linalg.norm(rotation)
+            qpos[first : first + 4] = rotation
+        qpos[self._single] = random.uniform(self._low, self._high)
 
 
 def _same_state(one: np.random.RandomState, other: np.random.RandomState) -> bool:
