@@ -80,7 +80,10 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             samples: Samples per pixel, 1 or 4.
             observations: Names of observations; the default is `eye.rgb`.
             settings: Settings of the family; `worldloom describe FAMILY` lists them.
-            seed: Seed of all random numbers until `reset` gives another; random unless given.
+            seed: Seed of all random numbers until `reset` gives another; random unless given. Lanes have seeds that are
+                derived from it; `worldloom describe FAMILY` says how. Those of `dmc` are `seed`, `seed + 1` and so on,
+                as users of dm_control number their environments: seeds of two runs must be `num_envs` apart, or
+                they share lanes.
             render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
             transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
             renderer: The renderer of an engine in this process; servers have their own.

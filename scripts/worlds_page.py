@@ -50,6 +50,10 @@ All families share the following.
 
 - **Lanes.** A lane is one independent simulation. Any number of lanes of a family with the same settings are stepped
   together. The same seed and actions give the same observations to the byte, whatever else is running.
+- **Seeds.** Lane `k` of a world with seed `s` is the world of one lane with the seed
+  `(s + k * 0x9E3779B97F4A7C15) mod 2**64`: lane 0 has the seed of its world, and worlds with other seeds have other
+  lanes. `dmc` is different: its lane `k` has the seed `s + k`, as users of dm_control number their environments, so
+  that worlds whose seeds are near share lanes.
 - **Episodes.** A lane's first step begins an episode and ignores its action, and so does the step after an episode's
   last. An episode is terminated by the rules of its family (discount 0), or interrupted after `max_steps` (discount 1).
 - **Cameras.** Every family has the camera `eye`. Every camera has these outputs, which may be requested alone or

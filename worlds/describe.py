@@ -45,7 +45,13 @@ def describe(family: type[Family], settings: Mapping[str, object] | None = None)
             for setting in family.settings
         ]
         empty: Description = {name: [] for name in ("actions", "observations", "cameras", "labels")}
-        known = {"family": family.name, "text": family.text, "missing": missing, "settings": table}
+        known = {
+            "family": family.name,
+            "text": family.text,
+            "seeds": family.seed_text,
+            "missing": missing,
+            "settings": table,
+        }
         common = [_describe_spec(spec) | {"hidden": False} for spec in common_observations(family)]
         return known | {"agents": family.agents, "max_steps": None, "every_world": common} | empty
     return describe_built(family(settings, AssetLibrary()))
@@ -56,6 +62,7 @@ def describe_built(built: Family) -> Description:
     return {
         "family": built.name,
         "text": built.text,
+        "seeds": built.seed_text,
         "missing": [],
         "settings": [
             describe_setting(setting) | {"value": built.setting_values[setting.name]} for setting in built.settings

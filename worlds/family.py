@@ -153,6 +153,12 @@ class Family(ABC):
                 raise SettingError(f"setting {setting.name!r} is missing: expected {setting.expected}. {setting.text}")
         self.assets = assets
 
+    seed_text: ClassVar[str] = (
+        "Lane k of a world with seed s is the world of one lane with seed (s + k * 0x9E3779B97F4A7C15) mod 2**64; "
+        "lane 0 is that with seed s. Worlds with other seeds have other lanes."
+    )
+    """Relation of the lanes of a world to worlds of one lane, in sentences. It has to be that of `lane_seeds`."""
+
     @staticmethod
     def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
         """Return the seeds of a world's lanes; override it where lane seeds must follow another rule."""

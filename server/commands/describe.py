@@ -35,6 +35,9 @@ def _print(of: Description) -> None:
     """Print the description as text for people."""
     print_heading(of["family"])
     print_text(of["text"], indent=2)
+    print()
+    print_heading("Seeds")
+    print_text(of["seeds"], indent=2)
     _print_section("Settings: type, default, range", [_setting(one) for one in of["settings"]])
     if of["missing"]:
         print()

@@ -65,6 +65,12 @@ class Dmc(SimulatedFamily):
         """Rewards and observations computed from arrays; dm_control's own code is used if None."""
         self._rewards = self._build_rewards()
 
+    seed_text = (
+        "Lane k of a world with seed s is the world of one lane with seed (s + k) mod 2**32, and dm_control's "
+        "environment with that seed. So worlds whose seeds are near share lanes: of 1,024 lanes, seeds 0 and 1 have "
+        "1,023 in common. Choose seeds that are at least as far apart as there are lanes."
+    )
+
     @staticmethod
     def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
         """Return consecutive seeds, as users of dm_control number their environments."""

@@ -55,7 +55,10 @@ except ModuleNotFoundError as error:
 TASKS: dict[str, tuple[str, ...]] = dict(suite.TASKS_BY_DOMAIN)
 """Names of the tasks of each domain."""
 
-__all__ = ["TASKS", "ControlTask", "Environment", "JointRandomizer", "Task", "TaskEnvironment", "core", "randomizers", "rewards", "suite"]
+__all__ = [
+    *("TASKS", "ControlTask", "Environment", "JointRandomizer", "Task", "TaskEnvironment"),
+    *("core", "randomizers", "rewards", "suite"),
+]
 
 
 _PROBED_EPISODES = 4
