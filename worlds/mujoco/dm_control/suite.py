@@ -56,8 +56,16 @@ TASKS: dict[str, tuple[str, ...]] = dict(suite.TASKS_BY_DOMAIN)
 """Names of the tasks of each domain."""
 
 __all__ = [
-    *("TASKS", "ControlTask", "Environment", "JointRandomizer", "Task", "TaskEnvironment"),
-    *("core", "randomizers", "rewards", "suite"),
+    "TASKS",
+    "ControlTask",
+    "Environment",
+    "JointRandomizer",
+    "Task",
+    "TaskEnvironment",
+    "core",
+    "randomizers",
+    "rewards",
+    "suite",
 ]
 
 
