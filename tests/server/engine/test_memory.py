@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.engine_streams import EngineHarness, refused
+from scripts.support.engine_streams import EngineHarness, refused
 from worldloom.render.renderer import Renderer
 from worldloom.server.config import Limits
 from worldloom.server.engine import directory as directories
