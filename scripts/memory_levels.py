@@ -48,7 +48,7 @@ def measure(domain: str, task: str, lanes: int, cycles: int) -> Report:
     """Run the worlds and report the levels."""
     report = Report()
     with serving("--log-level", "warning") as server, StreamClient(server.address, _STREAM_S) as wire:
-        report.row("before", f"{server.resident_bytes / 2**20:.0f} MiB")
+        print(f"before: {server.resident_bytes / 2**20:.0f} MiB", flush=True)
         first_mib = None
         for cycle in range(cycles):
             held_mib = run_world(wire, server, domain, task, lanes, cycle)
@@ -56,7 +56,7 @@ def measure(domain: str, task: str, lanes: int, cycles: int) -> Report:
                 time.sleep(1.0)  # what is given back comes a moment later, on another thread
                 first_mib = level_after(server, held_mib)
             level_mib = level_after(server, first_mib + MOST_GROWTH_MIB)
-            report.row(f"world {cycle + 1}", f"{held_mib:.0f} MiB, {level_mib:.0f} MiB when destroyed")
+            print(f"world {cycle + 1}: {held_mib:.0f} MiB, {level_mib:.0f} MiB when destroyed", flush=True)
             report.expect(
                 level_mib <= first_mib + MOST_GROWTH_MIB,
                 f"{level_mib:.0f} MiB after world {cycle + 1}: expected {first_mib + MOST_GROWTH_MIB:.0f} at most",

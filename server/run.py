@@ -20,6 +20,7 @@ from worldloom.render.renderer import Renderer
 from worldloom.server.config import ServeConfig
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.memory import use_one_heap
 from worldloom.server.logs import Log, set_up_logs
 from worldloom.server.transports.grpc_streams import Streams, channel_options
 from worldloom.server.transports.listening import check_free, listen
@@ -45,6 +46,7 @@ def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT. Errors at the start are raised, and leave nothing behind."""
     set_up_logs(config.log_level, config.log_format)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    use_one_heap()
     credentials = read_credentials(config.tls_cert, config.tls_key, config.tls_client_ca)
     token = read_token(config.token_file)
     settings = _read_trials(config)

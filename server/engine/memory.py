@@ -20,6 +20,8 @@ _LARGE_BYTES = 16 << 20
 """Memory that is given back at once when it is released."""
 _DELAY_S = 0.2
 """Time between a release and giving its memory back: a large release is one of many objects in a row."""
+_M_ARENA_MAX = -8
+"""Number of the option of mallopt, from malloc.h."""
 _MEMORY_INFO = Path("/proc/meminfo")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -81,6 +83,16 @@ class _Heap:
         self._is_pending = False
         assert self._trim is not None
         self._trim(0)
+
+
+def use_one_heap() -> None:
+    """Have all threads of this process allocate from one heap; call it before there are other threads.
+
+    Of the heaps that the C library makes for threads, up to 64 MB each are never given back.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_ARENA_MAX, 1)
 
 
 def available_bytes() -> int:
