@@ -95,6 +95,7 @@ class Mujoco(SimulatedFamily):
                 simulation.call("mj_resetDataKeyframe", 0)
             else:
                 simulation.call("mj_resetData")
+            simulation.release_statistics()
             if noise is not None:
                 mujoco.mj_integratePos(model, simulation.qpos, noise[k, : model.nv], 1.0)
                 qvel = simulation.qvel

@@ -24,10 +24,10 @@ _MAX_LOGGED = 32
 _logged_models: set[str] = set()
 """Models whose elements that are not drawn have been logged."""
 
-_CONSTRAINTS_PER_GEOM, _JACOBIANS, _ARENA_BYTES = 4, 2, 192 << 10
-"""What the arena of a simulation is expected to hold: constraints for each geom, copies of their Jacobian, the rest."""
-_LANE_BYTES = 16 << 10
-"""Memory of a lane's Python objects: the task of dm_control and its random generator."""
+_CONSTRAINTS_PER_GEOM, _JACOBIANS = 4, 2
+"""What the arena of a simulation is expected to hold: constraints for each geom, and copies of their Jacobian."""
+_LANE_BYTES = 40 << 10
+"""All else of a lane: pages that are not full, the struct of its simulation, the task and its random generator."""
 _MODEL_COPIES, _FAMILY_BYTES = 1.25, 16 << 20
 """Memory of a family without lanes: its model and what is made of it, and Python objects."""
 
@@ -61,8 +61,8 @@ class SimulatedFamily(Family):
         layout, model = self._layout, self._model
         # Constraints and their Jacobians take most of what is used of an arena: some contacts for each geom.
         constraints = _CONSTRAINTS_PER_GEOM * model.ngeom + model.nv
-        arena_bytes = _ARENA_BYTES + _JACOBIANS * constraints * model.nv * 8
-        lane_bytes = layout.struct_bytes + layout.buffer_bytes + min(int(model.narena), arena_bytes) + _LANE_BYTES
+        arena_bytes = min(int(model.narena), _JACOBIANS * constraints * model.nv * 8)
+        lane_bytes = layout.buffer_bytes + arena_bytes + _LANE_BYTES
         return int(
             super().memory_bytes(lanes)
             + _MODEL_COPIES * model.nbuffer
@@ -137,6 +137,7 @@ class SimulatedFamily(Family):
         """Reset a simulation to the default pose and compute all positions."""
         for name in ("mj_resetData", "mj_kinematics", "mj_camlight"):
             simulation.call(name)
+        simulation.release_statistics()
 
     def _abort_lanes(self, state: State, lanes: I64, faults: StepFaults, is_aborted: np.ndarray) -> None:
         """Mark lanes as unstable, make their simulations fit to be drawn, and log the reasons."""

@@ -1,7 +1,9 @@
 """MuJoCo's C library: calls by name, simulations without their Python objects, and variants of a model.
 
 An MjData of Python has 270 KB of objects around 160 KB of its own, and takes four times as long to create. A lane needs
-none of them: kernels work on addresses. So lanes have a `Simulation`, which is MuJoCo's struct and nothing else.
+none of them: kernels work on addresses. So lanes have a `Simulation`, which is MuJoCo's struct and nothing else. Nearly
+all of that is room for statistics of the solver, and its arena has megabytes for more contacts than there ever are; the
+memory of both is given back to the operating system.
 
 Where a model is needed that differs in a few values, a copy of its struct will do, since that refers to the arrays by
 their addresses: a copy of the whole model would have meshes and textures of up to hundreds of megabytes again.
@@ -103,8 +105,10 @@ class DataLayout:
         """Shapes of the arrays FIELDS."""
         self.buffer_bytes = int(template.nbuffer)
         """Bytes of all arrays of a simulation but those in its arena."""
-        self.struct_bytes = _usable_bytes(template._address)
-        """Bytes of the struct itself."""
+        statistics = template.solver.improvement
+        self.statistics_offset = statistics.ctypes.data - template._address
+        self.statistics_bytes = statistics.size * statistics.strides[0]
+        """Place in the struct of what the solver notes of its iterations, for as many as there may be."""
         anchor = getattr(template, _ANCHOR)
         self.anchor_offset = _find_pointers(template._address, anchor)[0]
         self.field_offsets: I64 = np.array(
@@ -139,6 +143,7 @@ class Simulation:
         self.layout = layout
         self.address = call("mj_makeData", layout.model._address)
         self._release_arena()
+        self.release_statistics()
 
     def __del__(self, delete: Callable[[int], None] = _delete) -> None:  # as an argument it is there until the end
         if self.address:
@@ -159,11 +164,12 @@ class Simulation:
         An arena has many megabytes, of which little is ever used. Where the C library makes it of memory that was freed
         before, all of that would be taken.
         """
-        arena = _read_pointer(self.address + _arena_offset())
-        first = -(-arena // mmap.PAGESIZE) * mmap.PAGESIZE
-        size_bytes = (arena + int(self.layout.model.narena) - first) // mmap.PAGESIZE * mmap.PAGESIZE
-        if size_bytes > 0:
-            _madvise(ctypes.c_void_p(first), ctypes.c_size_t(size_bytes), mmap.MADV_DONTNEED)
+        _release_pages(_read_pointer(self.address + _arena_offset()), int(self.layout.model.narena))
+
+    def release_statistics(self) -> None:
+        """Give the memory of the solver's statistics back: nearly all of the struct, and nothing here reads them."""
+        layout = self.layout
+        _release_pages(self.address + layout.statistics_offset, layout.statistics_bytes)
 
     def call(self, name: str, *more: int) -> None:
         """Call a function of the library with the model, this simulation and what it needs more."""
@@ -172,6 +178,7 @@ class Simulation:
     def copy_from(self, address: int) -> None:
         """Copy the simulation of the same model at this address."""
         call("mj_copyData", self.address, self.layout.model._address, address)
+        self.release_statistics()
 
     def copy_to(self, address: int) -> None:
         """Copy to the simulation of the same model at this address."""
@@ -215,6 +222,14 @@ def _disable_flags_offset() -> int:
     before = struct.copy()
     model.opt.disableflags = -1
     return int(np.flatnonzero(struct != before)[0])
+
+
+def _release_pages(address: int, size_bytes: int) -> None:
+    """Give the whole pages of a block of memory back to the operating system: they are zeros when next read."""
+    first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole_bytes = (address + size_bytes - first) // mmap.PAGESIZE * mmap.PAGESIZE
+    if whole_bytes > 0:
+        _madvise(ctypes.c_void_p(first), ctypes.c_size_t(whole_bytes), mmap.MADV_DONTNEED)
 
 
 def _find_pointers(struct: int, array: np.ndarray) -> list[int]:
