@@ -1,10 +1,13 @@
 """The asset library: every mesh and texture of a server, loaded once and shared by all worlds.
 
-One thread may add assets while another draws: a draw uses the table as it was when the draw began.
+One thread may add assets while another draws: a draw uses the table as it was when the draw began. A thread that adds
+many, for worlds that are drawn later, does so within `loading`: draws then go on with the table that there is, and the
+new one is built beside them.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -27,6 +30,9 @@ class AssetLibrary:
         self._meshes: dict[str, Mesh] = {}
         self._textures: dict[str, U32] = {}
         self._table: AssetTable | None = None
+        self._loading: set[int] = set()  # threads within `loading`
+        self._has_unlisted = False  # some assets were added there and are not in the table
+        self._version = 0
         self.memory_bytes = 0
         """Estimated memory of all meshes and textures that were added, without those that can be replaced."""
         self.lock = threading.RLock()
@@ -42,7 +48,7 @@ class AssetLibrary:
             if name in self._meshes:
                 raise ValueError(f"cannot add mesh {name!r}: expected a name that is not in use")
             self._meshes[name] = mesh
-            self._table = None
+            self._note_change()
             self.memory_bytes += mesh.memory_bytes
             return len(self._meshes) - 1
 
@@ -50,6 +56,7 @@ class AssetLibrary:
         """Add a mesh, or replace the one with that name: instances with its number then show this one."""
         with self.lock:
             self._meshes[name] = mesh
+            self._version += 1
             self._table = None
         return self.mesh(name)
 
@@ -65,17 +72,52 @@ class AssetLibrary:
             if name in self._textures:
                 raise ValueError(f"cannot add texture {name!r}: expected a name that is not in use")
             self._textures[name] = levels
-            self._table = None
+            self._note_change()
             self.memory_bytes += _TEXTURE_COPIES * levels.nbytes
             return len(self._textures) - 1
 
     def mesh(self, name: str) -> int:
         """Return the number of a mesh."""
+        self._list_all()
         return _number("mesh", name, list(self._meshes))
 
     def texture(self, name: str) -> int:
         """Return the number of a texture."""
+        self._list_all()
         return _number("texture", name, list(self._textures))
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Add assets on this thread without having draws of other threads wait; the table has them afterwards."""
+        with self.lock:
+            self._loading.add(threading.get_ident())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._loading.remove(threading.get_ident())
+                version, known = self._version, self._snapshot()
+            table = self._build_table(*known)
+            with self.lock:
+                if version == self._version:
+                    self._table, self._has_unlisted = table, False
+                else:  # another thread has added some meanwhile
+                    self._table = None
+
+    def _note_change(self) -> None:
+        self._version += 1
+        if threading.get_ident() in self._loading:
+            self._has_unlisted = True
+        else:
+            self._table = None
+
+    def _list_all(self) -> None:
+        """Have the next draw list all assets, if this thread may use some that another is adding."""
+        if self._has_unlisted and threading.get_ident() not in self._loading:
+            self._table = None
+
+    def _snapshot(self) -> tuple[list[Mesh], list[U32]]:
+        return list(self._meshes.values()), list(self._textures.values())
 
     @property
     def table(self) -> AssetTable:
@@ -83,11 +125,12 @@ class AssetLibrary:
         table = self._table
         if table is None:
             with self.lock:
-                table = self._table = self._build_table()
+                table = self._table = self._build_table(*self._snapshot())
+                self._has_unlisted = False
         return table
 
-    def _build_table(self) -> AssetTable:
-        parts, coarser = _with_coarser(self._meshes.values())
+    def _build_table(self, known: list[Mesh], textures_with_levels: list[U32]) -> AssetTable:
+        parts, coarser = _with_coarser(known)
         triangle_counts = np.array([len(mesh.triangles) for mesh in parts], np.int32)
         corners, corner_of = zip(*(mesh.corners for mesh in parts), strict=True)
         corner_counts = np.array([len(some) for some in corners], np.int32)
@@ -96,7 +139,7 @@ class AssetLibrary:
         lowest = np.stack([mesh.positions.min(axis=0) for mesh in parts])
         highest = np.stack([mesh.positions.max(axis=0) for mesh in parts])
         sides = self.texture_size >> np.arange(self.texture_size.bit_length())
-        texels = np.stack(list(self._textures.values()))
+        texels = np.stack(textures_with_levels)
         first_texels = _starts(np.array(sides * sides, np.int32))
         return AssetTable(
             positions=whole.positions,

@@ -132,9 +132,10 @@ _compile_lock = threading.Lock()
 
 def make_family(kind: type[Family], own: dict[str, object], assets: AssetLibrary) -> Family:
     """Build a family. The first of its kind steps one lane in a scene of its own, so that its kernels are compiled."""
-    family = kind(own, assets)
-    with _compile_lock:
-        if kind not in _compiled:
-            list(run_one_lane(family, Scene(assets)))
-            _compiled.add(kind)
+    with assets.loading():
+        family = kind(own, assets)
+        with _compile_lock:
+            if kind not in _compiled:
+                list(run_one_lane(family, Scene(assets)))
+                _compiled.add(kind)
     return family

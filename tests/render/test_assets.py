@@ -1,5 +1,6 @@
 """Meshes are closed, face outwards and have a size of one metre; textures repeat; bad assets are errors."""
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,40 @@ def test_the_corners_of_a_mesh_are_its_distinct_positions(vertices: int, seed: i
     expected, inverse = np.unique(positions, axis=0, return_inverse=True)
     assert np.array_equal(corners, expected)
     assert np.array_equal(corner_of, inverse.reshape(-1))
+
+
+def test_draws_go_on_while_another_thread_loads_assets() -> None:
+    library = AssetLibrary(texture_size=4)
+    before = library.table
+
+    def load(name: str) -> None:
+        with library.loading():
+            library.add_mesh(name, meshes.box())
+            added.set()
+            assert go_on.wait(60)
+
+    for name, uses_it in (("a", False), ("b", True)):
+        added, go_on = threading.Event(), threading.Event()
+        thread = threading.Thread(target=load, args=(name,))
+        thread.start()
+        assert added.wait(60)
+        if uses_it:  # by its name, before the thread is done
+            assert library.mesh(name) < len(library.table.mesh_first_triangle)
+        else:
+            assert library.table is before
+        go_on.set()
+        thread.join()
+        assert library.mesh(name) < len(library.table.mesh_first_triangle)
+        before = library.table
+        assert library.table is before
+
+
+def test_assets_that_are_added_beside_loading_are_listed_at_once() -> None:
+    library = AssetLibrary(texture_size=4)
+    with library.loading():
+        library.add_mesh("slow", meshes.box())
+        thread = threading.Thread(target=library.add_mesh, args=("quick", meshes.quad()))
+        thread.start()
+        thread.join()
+        assert library.mesh("quick") < len(library.table.mesh_first_triangle)
+    assert library.mesh("slow") < len(library.table.mesh_first_triangle)

@@ -191,6 +191,7 @@ class ModelScene:
             rows for drawn, rows in zip(self._objects, self._row_counts, strict=True) if drawn.is_static
         )
         self.cameras: tuple[Camera, ...] = self._cameras.specs
+        self._columns.get(model, self._build_columns)  # now, so that the first draw adds no assets
         self.not_drawn: tuple[str, ...] = describe_not_drawn(model, objects)
 
     def write_static(
