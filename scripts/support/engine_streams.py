@@ -98,8 +98,8 @@ class EngineHarness:
         assert not directory.worlds
         assert directory.lanes_in_use == 0
         assert directory.shared_bytes == 0
-        assert all(count == 0 for count in directory._lanes_of.values())
-        for pool in directory._pools.values():
+        assert all(count == 0 for count in directory.pools.lanes_of.values())
+        for pool in directory.pools.by_key.values():
             assert not pool._in_use.any()
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import secrets
-import weakref
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from worldloom.server.engine.observations import (
     ReplyLayoutCache,
     parse_join_settings,
 )
+from worldloom.server.engine.pools import PoolKey, PoolTable
 from worldloom.server.engine.shared_memory import Segment, segment_bytes
 from worldloom.server.engine.slices import LaneAddition, WorldCreation
 from worldloom.server.engine.world import Agent, World
@@ -38,16 +38,12 @@ WORLD_SETTINGS = (
 )
 """Settings of CreateWorld that all families share."""
 _OF_JOIN_WORLD = dict.fromkeys((*(setting.name for setting in JOIN_SETTINGS), OBSERVATIONS), "JoinWorld")
-_EMPTY_POOLS_KEPT = 8
-_EMPTY_POOL_BYTES_KEPT = 64 << 20
-"""Pools without lanes that are kept for the next world with the same settings: so many, and so much memory."""
 WAS_DESTROYED = "it was destroyed"
 _MEMORY_ADVICE = dict.fromkeys(
     (errno.EMFILE, errno.ENFILE), "raise the server's limit of open files (ulimit -n, LimitNOFILE= of systemd)"
 )
 """Advice when shared memory cannot be allocated, by errno."""
 
-PoolKey: TypeAlias = tuple[type[Family], tuple[tuple[str, Value], ...]]
 PreparedFamily: TypeAlias = tuple[PoolKey, Family]
 """A family that was built for a pool, and the key of the pool."""
 
@@ -68,13 +64,9 @@ class WorldDirectory:
         self.shared_bytes = 0
         self.max_side_pixels = MAX_WIDTH
         """Largest width and height of frames that the renderer draws."""
-        self.pool_bytes = 0
-        """Estimated memory of all pools."""
         self.memory = MemoryBudget(limits.max_memory_bytes)
-        self.memory.count(lambda: self.pool_bytes + self.shared_bytes + self.assets.memory_bytes)
-        self._pools: dict[PoolKey, Pool] = {}
-        self._lanes_of: dict[Pool, int] = {}
-        self._bytes_of: dict[Pool, int] = {}
+        self.pools = PoolTable(self.scene, self.memory)
+        self.memory.count(lambda: self.pools.size_bytes + self.shared_bytes + self.assets.memory_bytes)
 
     def create(self, given: Mapping[str, object]) -> World:
         """Create a world with these settings of CreateWorld."""
@@ -93,7 +85,7 @@ class WorldDirectory:
         count = int(common["lanes"])
         self._check_limits(count)
         pool = self._pool(_find_family(given), own)
-        self._check_memory(pool, count)
+        self.pools.check_memory(pool, count)
         seed = int(common["seed"]) if "seed" in given else secrets.randbits(64)
         addition = LaneAddition(self, pool, _lane_seeds(pool, seed, count))
         return WorldCreation(self, own, seed, addition, "lanes" in given)
@@ -106,15 +98,15 @@ class WorldDirectory:
         name = given.get("family")
         if not isinstance(name, str) or not needs_extra(name):
             return None
-        if is_loaded(name) and self._key(given) in self._pools:
+        if is_loaded(name) and self._key(given) in self.pools.by_key:
             return None
         return lambda: self._prepare(given)
 
     def add_prepared(self, prepared: PreparedFamily) -> None:
         """Create the pool of a prepared family, unless it exists by now."""
         key, family = prepared
-        if key not in self._pools:
-            self._add_pool(key, family)
+        if key not in self.pools.by_key:
+            self.pools.add(key, family)
 
     def find(self, name: str) -> World:
         """Return the world of that name."""
@@ -204,7 +196,7 @@ class WorldDirectory:
         pool, _, seed = self._parse_restart(world, given)
         if pool is world.pool:
             return None
-        self._check_memory(pool, len(world.lanes))
+        self.pools.check_memory(pool, len(world.lanes))
         return LaneAddition(self, pool, _lane_seeds(pool, world.seed if seed is None else seed, len(world.lanes)))
 
     def restart(self, world: World, given: Mapping[str, object], addition: LaneAddition | None = None) -> None:
@@ -216,7 +208,7 @@ class WorldDirectory:
         try:
             pool, own, seed = self._parse_restart(world, given)
             if pool is not world.pool and (addition is None or addition.pool is not pool):
-                self._check_memory(pool, len(world.lanes))
+                self.pools.check_memory(pool, len(world.lanes))
         except RequestError:
             if addition is not None:
                 addition.abandon()
@@ -307,25 +299,6 @@ class WorldDirectory:
                 "destroy some worlds, or raise --max-lanes"
             )
 
-    def _check_memory(self, pool: Pool, lanes: int) -> None:
-        """Raise ResourceExhausted if so many lanes more in a pool would exceed the memory budget.
-
-        Pools without lanes make room, this one too if it is of no use.
-        """
-        family = pool.family
-        size_bytes = family.memory_bytes(self._lanes_of[pool] + lanes) - self._bytes_of[pool]
-        if size_bytes > self.memory.left_bytes:
-            self._drop_empty_pools(0, kept=pool)
-        try:
-            self.memory.check(
-                size_bytes,
-                f"{lanes} lanes of {family.name!r} with these settings",
-                "ask for fewer lanes, destroy some worlds",
-            )
-        except ResourceExhausted:
-            self._drop_empty_pools()
-            raise
-
     def _make_specs(
         self, world: World, index: int, given: Mapping[str, object], layout_cache: ReplyLayoutCache
     ) -> AgentSpecs:
@@ -346,11 +319,11 @@ class WorldDirectory:
     def _pool(self, kind: type[Family], own: Mapping[str, object]) -> Pool:
         try:
             key = _key_of(kind, own)
-            if key not in self._pools:
-                self._add_pool(key, kind(own, self.assets))
+            if key not in self.pools.by_key:
+                self.pools.add(key, kind(own, self.assets))
         except SettingError as error:
             raise InvalidArgument(str(error)) from error
-        return self._pools[key]
+        return self.pools.by_key[key]
 
     def _key(self, given: Mapping[str, object]) -> PoolKey:
         _, own = _split(given)
@@ -365,50 +338,9 @@ class WorldDirectory:
         except SettingError as error:
             raise InvalidArgument(str(error)) from error
 
-    def _add_pool(self, key: PoolKey, family: Family) -> None:
-        pool = self._pools[key] = Pool(family, self.scene)
-        self._lanes_of[pool] = self._bytes_of[pool] = 0
-        self._count_bytes(pool)
-        self._drop_empty_pools(kept=pool)
-
-    def count_lanes(self, pool: Pool, count: int) -> None:
-        """Count lanes of a pool as allocated; a negative number counts lanes that are free again."""
-        self._lanes_of[pool] = self._lanes_of.get(pool, 0) + count
-        self._count_bytes(pool)
-        if count < 0:
-            self._drop_empty_pools()
-            if not self._lanes_of.get(pool, 1) and pool not in self._pools.values():
-                self._forget(pool)
-
     def _free_lanes(self, pool: Pool, lanes: np.ndarray) -> None:
         pool.free(lanes)
-        self.count_lanes(pool, -len(lanes))
-
-    def _count_bytes(self, pool: Pool) -> None:
-        """Count the memory of a pool with the lanes that it has now."""
-        size_bytes = pool.family.memory_bytes(self._lanes_of[pool])
-        released_bytes = self._bytes_of.get(pool, 0) - size_bytes
-        self._bytes_of[pool] = size_bytes
-        self.pool_bytes -= released_bytes
-        self.memory.note_release(released_bytes)
-
-    def _drop_empty_pools(self, keep: int = _EMPTY_POOLS_KEPT, kept: Pool | None = None) -> None:
-        """Remove the oldest pools without lanes: all but `keep` of them, and those that take too much memory."""
-        empty = [key for key, pool in self._pools.items() if not self._lanes_of[pool] and pool is not kept]
-        left_bytes = _EMPTY_POOL_BYTES_KEPT
-        for key in reversed(empty):
-            size_bytes = self._bytes_of[self._pools[key]]
-            if keep and size_bytes <= left_bytes:
-                keep, left_bytes = keep - 1, left_bytes - size_bytes
-            else:
-                self._forget(self._pools.pop(key))
-
-    def _forget(self, pool: Pool) -> None:
-        """Stop counting a pool without lanes that gets none. Its family goes with the last agent that joined."""
-        del self._lanes_of[pool]
-        size_bytes = self._bytes_of.pop(pool)
-        self.pool_bytes -= size_bytes
-        weakref.finalize(pool.family, self.memory.note_release, size_bytes).atexit = False
+        self.pools.count_lanes(pool, -len(lanes))
 
 
 def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:

@@ -48,7 +48,6 @@ class Engine:
         self.timer = StageTimer(self.counters) if timers else NoTimer()
         self.directory = WorldDirectory(limits, time.monotonic)
         self.limits = replace(limits, max_memory_bytes=self.directory.memory.max_bytes)
-        self.directory.memory.count(lambda: self.reply_bytes)
         self.router = ReplyRouter()
         self.is_draining = False
         self.has_failed = False
@@ -109,11 +108,6 @@ class Engine:
     def reply_buffers(self) -> int:
         """Number of allocated reply buffers."""
         return sum(cache.reply_buffers for cache in self._layout_caches.values())
-
-    @property
-    def reply_bytes(self) -> int:
-        """Bytes of the allocated reply buffers."""
-        return sum(cache.reply_bytes for cache in self._layout_caches.values())
 
     def create(self, given: Mapping[str, object], then: Callable[[Callable[[], World]], None]) -> None:
         """Create a world; call `then` with a function that returns it or raises, at once or in a later tick."""

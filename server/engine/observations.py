@@ -63,10 +63,8 @@ _MAX_KEPT_UIDS = 256
 """UIDs of a request that is remembered; only one that repeats UIDs has more."""
 _MAX_BUFFER_BYTES = 64 << 20
 """Free reply buffers that are kept for one layout; two are kept whatever their size."""
-_BUFFERS_EXPECTED = 2
-"""Reply buffers of a layout that the memory budget must have room for: one is filled while the other is sent."""
-_UNCHECKED_BYTES = 1 << 20
-"""Size of a reply below which its buffers are counted, but not checked against the memory budget."""
+_BUFFERS_EXPECTED, _UNCHECKED_BYTES = 2, 1 << 20
+"""Buffers that the memory budget must have room for, and size of a reply up to which they are counted only."""
 _FEWER = "name fewer in the join setting 'observations', or ask for smaller frames or fewer lanes"
 _HEADER_BYTES = 64
 """Upper bound of the bytes around an observation's data in a message."""
@@ -180,7 +178,7 @@ class ReplyBuffers:
     def __init__(self, size_bytes: int, constants: Mapping[int, bytes]) -> None:
         if any(offset < 0 or offset + len(piece) > size_bytes for offset, piece in constants.items()):
             raise ValueError(f"a layout of {size_bytes} bytes: expected its constants inside, got one beyond the end")
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
         self._constants = constants
         self._max_kept = max(2, _MAX_BUFFER_BYTES // max(1, size_bytes))
         self._ring: deque[ReplyBuffer] = deque([self._allocate()])
@@ -189,18 +187,13 @@ class ReplyBuffers:
     def __len__(self) -> int:
         return len(self._ring)
 
-    @property
-    def allocated_bytes(self) -> int:
-        """Bytes of all its buffers."""
-        return len(self._ring) * self._size_bytes
-
     def acquire(self) -> ReplyBuffer:
         """Return a free buffer. The caller must refer to its data at once: that keeps it from being acquired again.
 
         The oldest is tried first, since it was sent before all others. One whose client does not read comes last.
         """
         ring = self._ring
-        if not self._size_bytes:
+        if not self.size_bytes:
             return ring[0]  # Python has only one empty bytes object, referred to from everywhere
         if self._references() > self._references_when_free:
             ring.rotate(-1)
@@ -216,7 +209,7 @@ class ReplyBuffers:
 
     def _allocate(self) -> ReplyBuffer:
         # A bytes object is immutable for its users. This one has none yet, so it can be written like any memory.
-        data = bytes(self._size_bytes)
+        data = bytes(self.size_bytes)
         address = address_of_bytes(data)
         for offset, piece in self._constants.items():
             PROCESS_MEMORY[address + offset : address + offset + len(piece)] = np.frombuffer(piece, np.uint8)
@@ -330,17 +323,16 @@ class ReplyLayoutCache:
         self._compute_layout = compute_layout
         self._limits = limits
         self._memory = memory
+        memory.count(lambda: sum(len(one) * one.size_bytes for one in self._buffers()))
         self._requests: WeakValueDictionary[Hashable, ObservationRequest] = WeakValueDictionary()
 
     @property
     def reply_buffers(self) -> int:
         """Number of allocated reply buffers."""
-        return sum(len(request.layout.buffers) for request in self._requests.values())
+        return sum(len(buffers) for buffers in self._buffers())
 
-    @property
-    def reply_bytes(self) -> int:
-        """Bytes of the allocated reply buffers."""
-        return sum(request.layout.buffers.allocated_bytes for request in self._requests.values())
+    def _buffers(self) -> list[ReplyBuffers]:
+        return [request.layout.buffers for request in self._requests.values()]
 
     def find(self, specs: AgentSpecs, observations: tuple[ObservationSpec, ...]) -> ObservationRequest:
         """Return the request of an agent for these observations."""

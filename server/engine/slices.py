@@ -40,7 +40,7 @@ class LaneAddition:
         self._added = 0
         self._lanes_each = max(1, _ROWS_EACH // max(1, pool.family.rows_per_lane))
         pool.reserve(len(lane_seeds))
-        directory.count_lanes(pool, len(lane_seeds))
+        directory.pools.count_lanes(pool, len(lane_seeds))
 
     def __len__(self) -> int:
         return len(self._lane_seeds)
@@ -70,7 +70,7 @@ class LaneAddition:
         """Free the lanes."""
         for lanes in self._parts:
             self.pool.free(lanes)
-        self._directory.count_lanes(self.pool, -len(self._lane_seeds))
+        self._directory.pools.count_lanes(self.pool, -len(self._lane_seeds))
 
 
 class WorldCreation:

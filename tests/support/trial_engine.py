@@ -169,7 +169,7 @@ class EngineHarness:
         assert not directory.worlds
         assert directory.lanes_in_use == 0
         assert not self.environment._advancing
-        for pool in directory._pools.values():
+        for pool in directory.pools.by_key.values():
             assert not pool._in_use.any()
 
 

@@ -123,7 +123,7 @@ def test_lanes_of_destroyed_worlds_are_used_again_and_show_nothing_of_before(har
         stream.leave()
         stream.destroy(world)
     assert len(set(seen)) == 1
-    (pool,) = harness.engine.directory._pools.values()
+    (pool,) = harness.engine.directory.pools.by_key.values()
     assert pool.capacity <= 10
     harness.check_empty()
 
@@ -137,7 +137,7 @@ def test_worlds_of_many_settings_do_not_pile_up_pools(harness: EngineHarness) ->
         assert stream.step().state == RUNNING
         stream.leave()
         stream.destroy(world)
-    assert len(harness.engine.directory._pools) <= 9
+    assert len(harness.engine.directory.pools.by_key) <= 9
     harness.check_empty()
 
 

@@ -11,8 +11,7 @@ import pytest
 from scripts.support.engine_streams import EngineHarness, refused
 from worldloom.render.renderer import Renderer
 from worldloom.server.config import Limits
-from worldloom.server.engine import directory as directories
-from worldloom.server.engine import memory
+from worldloom.server.engine import memory, pools
 from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.memory import MemoryBudget, available_bytes
 
@@ -102,7 +101,7 @@ def directory_with(max_memory_bytes: int | None = None) -> WorldDirectory:
 def test_a_large_family_goes_with_its_last_world_and_a_small_one_stays(
     domain: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directories, "_EMPTY_POOL_BYTES_KEPT", 20 * MIB)
+    monkeypatch.setattr(pools, "_EMPTY_POOL_BYTES_KEPT", 20 * MIB)
     directory = directory_with()
     released: list[int] = []
     monkeypatch.setattr(directory.memory, "note_release", released.append)
@@ -111,7 +110,7 @@ def test_a_large_family_goes_with_its_last_world_and_a_small_one_stays(
     world.pool.step(world.lanes, {})
     family: Any = world.pool.family
     gone = [weakref.ref(family), weakref.ref(family._model), weakref.ref(family._scene), weakref.ref(family._stepper)]
-    counted = directory.pool_bytes
+    counted = directory.pools.size_bytes
     gc.disable()  # nothing may wait for the collector
     try:
         directory.destroy(world)
@@ -119,8 +118,8 @@ def test_a_large_family_goes_with_its_last_world_and_a_small_one_stays(
         assert [reference() for reference in gone] == [None] * 4
     finally:
         gc.enable()
-    assert [kind.name for kind, _ in directory._pools] == ["catch"]
-    assert directory.pool_bytes < counted - 20 * MIB
+    assert [kind.name for kind, _ in directory.pools.by_key] == ["catch"]
+    assert directory.pools.size_bytes < counted - 20 * MIB
     assert max(released) > 20 * MIB
 
 
@@ -130,11 +129,11 @@ def test_lanes_give_their_memory_back_and_the_others_stay() -> None:
     pool = first.pool
     pool.step(np.concatenate([first.lanes, second.lanes]), {})
     simulations = pool.state.simulation.copy()
-    counted = directory.pool_bytes
+    counted = directory.pools.size_bytes
     directory.destroy(first)
     assert pool.state.simulation[:4].tolist() == [0] * 4
     assert pool.state.simulation[second.lanes].tolist() == simulations[second.lanes].tolist()
-    assert directory.pool_bytes < counted
+    assert directory.pools.size_bytes < counted
     directory.destroy(second)
     assert pool.capacity == 0
 
@@ -142,11 +141,11 @@ def test_lanes_give_their_memory_back_and_the_others_stay() -> None:
 def test_empty_pools_make_room(cpu: Renderer) -> None:
     kept = directory_with()
     kept.destroy(kept.create({"family": "dmc", "domain": "pendulum"}))
-    assert len(kept._pools) == 1
+    assert len(kept.pools.by_key) == 1
     tight = directory_with(kept.memory.held_bytes + MIB)
     tight.destroy(tight.create({"family": "dmc", "domain": "pendulum"}))
     tight.create({"family": "dmc", "domain": "acrobot"})
-    assert [str(dict(key[1])["domain"]) for key in tight._pools] == ["acrobot"]
+    assert [str(dict(key[1])["domain"]) for key in tight.pools.by_key] == ["acrobot"]
 
 
 CGROUP_FILES = {

@@ -216,7 +216,7 @@ def test_a_world_that_moves_to_another_pool_gets_its_lanes_over_several_ticks(ha
     caller.post_reset_world(stream.world, max_steps=7)
     harness.tick()
     directory = harness.engine.directory
-    assert (directory.lanes_in_use, sum(directory._lanes_of.values())) == (LANES + 1, 2 * LANES + 1)
+    assert (directory.lanes_in_use, sum(directory.pools.lanes_of.values())) == (LANES + 1, 2 * LANES + 1)
     for _ in range(100):
         harness.tick()
     assert not caller.replies, "it waits for the agent's step"
@@ -224,7 +224,7 @@ def test_a_world_that_moves_to_another_pool_gets_its_lanes_over_several_ticks(ha
     harness.settle()
     assert stream.step_reply().state == INTERRUPTED
     caller.take("reset_world")
-    assert (directory.lanes_in_use, sum(directory._lanes_of.values())) == (LANES + 1, LANES + 1)
+    assert (directory.lanes_in_use, sum(directory.pools.lanes_of.values())) == (LANES + 1, LANES + 1)
 
 
 def test_a_reset_that_is_overtaken_by_the_end_of_its_world_frees_its_lanes(harness: EngineHarness) -> None:
@@ -240,7 +240,7 @@ def test_a_reset_that_is_overtaken_by_the_end_of_its_world_frees_its_lanes(harne
     with refused("NOT_FOUND", "is gone"):
         caller.take("reset_world")
     directory = harness.engine.directory
-    assert (directory.lanes_in_use, sum(directory._lanes_of.values())) == (1, 1)
+    assert (directory.lanes_in_use, sum(directory.pools.lanes_of.values())) == (1, 1)
 
 
 def test_an_agent_that_comes_when_another_left_in_between_begins_all_lanes(harness: EngineHarness) -> None:
