@@ -35,6 +35,7 @@ class PoolTable:
         pool = self.by_key[key] = Pool(family, self._scene)
         self.lanes_of[pool] = self._bytes_of[pool] = 0
         self._count_bytes(pool)
+        self._memory.note_release(self._bytes_of[pool])  # building it takes several times as much for a moment
         self._drop_empty(kept=pool)
 
     def count_lanes(self, pool: Pool, count: int) -> None:
