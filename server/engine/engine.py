@@ -49,8 +49,7 @@ class Engine:
         self.directory = WorldDirectory(limits, time.monotonic)
         self.limits = replace(limits, max_memory_bytes=self.directory.memory.max_bytes)
         self.router = ReplyRouter()
-        self.is_draining = False
-        self.has_failed = False
+        self.is_draining = self.has_failed = False
         self.divided_work_s = math.inf
         """Seconds of a tick for work that is divided over ticks. An engine without a thread does it all at once."""
         self.renderer: Renderer

@@ -18,6 +18,8 @@ _SHARE = 0.75
 """Part of the available memory that is the budget by default: estimates are not exact, and others need some, too."""
 _LARGE_BYTES = 16 << 20
 """Memory that is given back at once when it is released."""
+_REPLY_BUFFERS, _SMALL_REPLY_BYTES = 2, 1 << 20
+"""Buffers of a reply that must fit: one is filled while the other is sent. Size up to which they are counted only."""
 _DELAY_S = 0.2
 """Time between a release and giving its memory back: a large release is one of many objects in a row."""
 _M_ARENA_MAX = -8
@@ -57,6 +59,14 @@ class MemoryBudget:
                 f"{what} would take about {size_bytes} bytes of memory: expected {left_bytes} at most, which is what "
                 f"is left of {self.max_bytes}; {instead}, or raise --max-memory-bytes"
             )
+
+    def check_replies(self, size_bytes: int, instead: str) -> None:
+        """Raise ResourceExhausted if the buffers of replies of this size would exceed the budget.
+
+        Small ones always pass, so that worlds can be stepped whatever else there is.
+        """
+        if size_bytes > _SMALL_REPLY_BYTES:
+            self.check(_REPLY_BUFFERS * size_bytes, "replies to this step", instead)
 
     def note_release(self, size_bytes: int) -> None:
         """Give memory that was released, or is about to be, back to the operating system if it is much."""

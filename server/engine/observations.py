@@ -63,8 +63,6 @@ _MAX_KEPT_UIDS = 256
 """UIDs of a request that is remembered; only one that repeats UIDs has more."""
 _MAX_BUFFER_BYTES = 64 << 20
 """Free reply buffers that are kept for one layout; two are kept whatever their size."""
-_BUFFERS_EXPECTED, _UNCHECKED_BYTES = 2, 1 << 20
-"""Buffers that the memory budget must have room for, and size of a reply up to which they are counted only."""
 _FEWER = "name fewer in the join setting 'observations', or ask for smaller frames or fewer lanes"
 _HEADER_BYTES = 64
 """Upper bound of the bytes around an observation's data in a message."""
@@ -178,7 +176,7 @@ class ReplyBuffers:
     def __init__(self, size_bytes: int, constants: Mapping[int, bytes]) -> None:
         if any(offset < 0 or offset + len(piece) > size_bytes for offset, piece in constants.items()):
             raise ValueError(f"a layout of {size_bytes} bytes: expected its constants inside, got one beyond the end")
-        self.size_bytes = size_bytes
+        self._size_bytes = size_bytes
         self._constants = constants
         self._max_kept = max(2, _MAX_BUFFER_BYTES // max(1, size_bytes))
         self._ring: deque[ReplyBuffer] = deque([self._allocate()])
@@ -187,13 +185,18 @@ class ReplyBuffers:
     def __len__(self) -> int:
         return len(self._ring)
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of all its buffers."""
+        return len(self._ring) * self._size_bytes
+
     def acquire(self) -> ReplyBuffer:
         """Return a free buffer. The caller must refer to its data at once: that keeps it from being acquired again.
 
         The oldest is tried first, since it was sent before all others. One whose client does not read comes last.
         """
         ring = self._ring
-        if not self.size_bytes:
+        if not self._size_bytes:
             return ring[0]  # Python has only one empty bytes object, referred to from everywhere
         if self._references() > self._references_when_free:
             ring.rotate(-1)
@@ -209,7 +212,7 @@ class ReplyBuffers:
 
     def _allocate(self) -> ReplyBuffer:
         # A bytes object is immutable for its users. This one has none yet, so it can be written like any memory.
-        data = bytes(self.size_bytes)
+        data = bytes(self._size_bytes)
         address = address_of_bytes(data)
         for offset, piece in self._constants.items():
             PROCESS_MEMORY[address + offset : address + offset + len(piece)] = np.frombuffer(piece, np.uint8)
@@ -323,16 +326,13 @@ class ReplyLayoutCache:
         self._compute_layout = compute_layout
         self._limits = limits
         self._memory = memory
-        memory.count(lambda: sum(len(one) * one.size_bytes for one in self._buffers()))
+        memory.count(lambda: sum(request.layout.buffers.allocated_bytes for request in self._requests.values()))
         self._requests: WeakValueDictionary[Hashable, ObservationRequest] = WeakValueDictionary()
 
     @property
     def reply_buffers(self) -> int:
         """Number of allocated reply buffers."""
-        return sum(len(buffers) for buffers in self._buffers())
-
-    def _buffers(self) -> list[ReplyBuffers]:
-        return [request.layout.buffers for request in self._requests.values()]
+        return sum(len(request.layout.buffers) for request in self._requests.values())
 
     def find(self, specs: AgentSpecs, observations: tuple[ObservationSpec, ...]) -> ObservationRequest:
         """Return the request of an agent for these observations."""
@@ -342,9 +342,7 @@ class ReplyLayoutCache:
         self.check_size(specs, observations, "this step")
         request = self._requests.get(key)
         if request is None:
-            size_bytes = sum(spec.data_bytes for spec in observations)
-            if size_bytes > _UNCHECKED_BYTES:
-                self._memory.check(_BUFFERS_EXPECTED * size_bytes, "replies to this step", _FEWER)
+            self._memory.check_replies(sum(spec.data_bytes for spec in observations), _FEWER)
             request = self._requests[key] = ObservationRequest(observations, self._compute_layout(observations))
         return request
 
