@@ -69,8 +69,8 @@ def ticks_until_reply(harness: EngineHarness, stream: Stream, *others: Stream) -
 
 def quick(harness: EngineHarness) -> Stream:
     stream = harness.stream()
-    stream.join(stream.create("toy", longest=1000, max_steps=10**6))
-    stream.step()
+    stream.join(stream.create("toy", longest=1000, max_steps=10**6, seed=19))
+    assert int(stream.step("end").observations["end"]) > 500, "longer than any of these tests"
     return stream
 
 
