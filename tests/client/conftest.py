@@ -12,5 +12,6 @@ from tests.support.shared_server import Served
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     socket: Path = tmp_path_factory.mktemp("server") / "worldloom.sock"
-    with serving("--listen", f"unix:{socket}") as process:
+    # Worlds of killed clients stay while the tests run: some count worlds before and after.
+    with serving("--listen", f"unix:{socket}", "--lost-world-s", "600") as process:
         yield Served(process, process.address, f"unix:{socket}")

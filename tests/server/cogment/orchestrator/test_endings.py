@@ -93,7 +93,7 @@ def test_an_environment_that_fails_ends_the_trial(error: Exception, code: Code) 
             for found, text in await asyncio.gather(*(status_of(host.act(trial_id, actor)) for actor in (0, 2))):
                 assert found is code
                 if isinstance(error, RuntimeError):
-                    assert "the server failed: RuntimeError; its log has more" in text
+                    assert "the server failed: RuntimeError: unforeseen" in text
                 else:
                     assert text == f"trial '{trial_id}' is over: the environment of this server: {error}"
             await host.call_log.until("env", "End")
