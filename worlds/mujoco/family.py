@@ -18,6 +18,7 @@ The server loads a module with this code by the option `--family my_rewards:Mujo
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import mujoco
@@ -27,11 +28,11 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
-from worldloom.worlds.family import LaneErrors, Spec, State, StepResult
+from worldloom.worlds.family import Spec, State, StepResult
 from worldloom.worlds.mujoco.models.files import load_model
 from worldloom.worlds.mujoco.simulation import physics
 from worldloom.worlds.mujoco.simulation.data import QPOS, QVEL, SENSORDATA, LaneArrays, ModelOverrides
-from worldloom.worlds.mujoco.simulation.family import SimulatedFamily, control_spec
+from worldloom.worlds.mujoco.simulation.family import Outcome, SimulatedFamily, control_spec
 from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR, gather
 from worldloom.worlds.random import normal
 from worldloom.worlds.settings import Setting
@@ -109,34 +110,13 @@ class Mujoco(SimulatedFamily):
         if self.actions:
             controls = np.ascontiguousarray(actions["control"][:, 0], np.float64)
         self._run(state, lanes, controls, self._calls)
-        is_aborted = state.unstable[lanes]
-        reward, terminated = np.zeros(len(lanes)), is_aborted.copy()
-        if self._reward is not None and not is_aborted.all():
-            self._write_rewards(self._reward, state, lanes, np.flatnonzero(~is_aborted), reward, terminated)
-        return StepResult(reward[:, None], terminated)
+        return self._outcomes(state, lanes, partial(self._compute_rewards, state))
 
-    def _write_rewards(
-        self, function: Reward, state: State, lanes: I64, chosen: I64, reward: F64, terminated: NDArray[np.bool_]
-    ) -> None:
-        """Write the rewards of chosen lanes; if the function fails, try each lane alone and raise LaneErrors."""
-
-        def write(chosen: I64) -> None:
-            result = function(LaneArrays(self._model, state, lanes[chosen]))
-            if isinstance(result, tuple):
-                result, terminated[chosen] = result
-            reward[chosen] = result
-
-        try:
-            write(chosen)
-        except Exception:
-            errors = {}
-            for index in chosen.tolist():
-                try:
-                    write(np.array([index]))
-                except Exception as error:
-                    errors[index] = error
-            if errors:
-                raise LaneErrors(StepResult(reward[:, None], terminated), errors) from None
+    def _compute_rewards(self, state: State, lanes: I64) -> Outcome:
+        if self._reward is None:
+            return 0.0, False
+        result = self._reward(LaneArrays(self._model, state, lanes))
+        return result if isinstance(result, tuple) else (result, False)
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         """Return positions, velocities, readings of a sensor, or which lanes are unstable."""

@@ -7,6 +7,7 @@ discount 1, where dm_control has None.
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import mujoco
 import numpy as np
@@ -113,14 +114,7 @@ class Dmc(SimulatedFamily):
         state.observed[lanes] = 0
         if faults.bits.any():
             self._abort_lanes(state, lanes, faults, faults.bits != 0)
-        is_aborted = state.unstable[lanes]
-        if not is_aborted.any():
-            reward, terminated = self._outcome(state, lanes)
-        else:
-            reward, terminated = np.zeros(len(lanes)), np.zeros(len(lanes), np.bool_)
-            reward[~is_aborted], terminated[~is_aborted] = self._outcome(state, lanes[~is_aborted])
-        terminated &= state.steps[lanes] < self.max_steps
-        return StepResult(reward[:, None], terminated | is_aborted)
+        return self._outcomes(state, lanes, partial(self._outcome, state))
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         """Return an observation of the task; zeros before the first episode."""
@@ -186,4 +180,4 @@ class Dmc(SimulatedFamily):
             loaded = self._task_environment.load_lane(state.overrides[lane], state.simulation[lane])
             reward[k] = state.task[lane].get_reward(loaded)
             terminated[k] = can_terminate and state.task[lane].get_termination(loaded) is not None
-        return reward, terminated
+        return reward, terminated & (state.steps[lanes] < self.max_steps)

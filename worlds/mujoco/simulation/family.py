@@ -1,16 +1,18 @@
 """Base class of the families of MuJoCo worlds: one simulation per lane, and how it is drawn."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from typing import TypeAlias
 
 import mujoco
 import numpy as np
+from numpy.typing import ArrayLike
 
 from worldloom.kernels.tables import F64, I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.family import Bound, CameraPlacement, Family, Spec, State
+from worldloom.worlds.family import Bound, CameraPlacement, Family, LaneErrors, Spec, State, StepResult
 from worldloom.worlds.mujoco.models.scene import ModelScene
 from worldloom.worlds.mujoco.simulation.data import ModelOverrides
 from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR
@@ -18,6 +20,9 @@ from worldloom.worlds.mujoco.simulation.library import STATE, DataLayout, Simula
 from worldloom.worlds.mujoco.simulation.physics import LaneStepper, StepFaults
 
 log = logging.getLogger("worldloom.worlds")
+
+Outcome: TypeAlias = tuple[ArrayLike, ArrayLike]
+"""Rewards of lanes, and which of their episodes are over."""
 
 _MAX_LOGGED = 32
 """Most reasons, and most models, that the log mentions; further ones are not logged."""
@@ -92,6 +97,34 @@ class SimulatedFamily(Family):
             self._write_static(state, lanes[is_new], scene, scene_lanes[is_new])
             state.is_static_written[lanes] = True
         self._scene.write_poses(state.addresses[lanes], state.scales, lanes, scene, scene_lanes)
+
+    def _outcomes(self, state: State, lanes: I64, compute: Callable[[I64], Outcome]) -> StepResult:
+        """Return the result of a step whose physics has run; `compute` returns the outcome of lanes.
+
+        Aborted lanes get reward 0 and end. The physics cannot be run again: if `compute` fails, it is called for each
+        lane alone, and LaneErrors tells for which ones it fails.
+        """
+        is_aborted = state.unstable[lanes]
+        reward, terminated = np.zeros(len(lanes)), is_aborted.copy()
+        errors: dict[int, Exception] = {}
+
+        def write(chosen: I64) -> None:
+            reward[chosen], terminated[chosen] = compute(lanes[chosen])
+
+        chosen = np.flatnonzero(~is_aborted)
+        try:
+            if len(chosen):
+                write(chosen)
+        except Exception:
+            for index in chosen.tolist():
+                try:
+                    write(np.array([index]))
+                except Exception as error:
+                    errors[index] = error
+        result = StepResult(reward[:, None], terminated)
+        if errors:
+            raise LaneErrors(result, errors)
+        return result
 
     def _set_model(
         self,
