@@ -53,11 +53,21 @@ class AssetLibrary:
             return len(self._meshes) - 1
 
     def set_mesh(self, name: str, mesh: Mesh) -> int:
-        """Add a mesh, or replace the one with that name: instances with its number then show this one."""
+        """Add a mesh, or replace the one with that name: instances with its number then show this one.
+
+        A mesh of the same form, such as another height field of the same size, is written into the existing table: do
+        it on the thread that draws, and not during a draw.
+        """
         with self.lock:
+            before, table = self._meshes.get(name), self._table
             self._meshes[name] = mesh
             self._version += 1
             self._table = None
+            if before is not None and table is not None and threading.get_ident() not in self._loading:
+                number = list(self._meshes).index(name)
+                if _has_same_form(before, mesh, int(table.mesh_corner_count[number])):
+                    _write_mesh(table, number, list(self._meshes.values())[:number], mesh)
+                    self._table = table._replace()  # another object: renderers that keep copies make new ones
         return self.mesh(name)
 
     def add_texture(self, name: str, pixels: U8) -> int:
@@ -167,6 +177,33 @@ class AssetLibrary:
             mip_first_texel=first_texels,
             texture_size=self.texture_size,
         )
+
+
+def _has_same_form(before: Mesh, mesh: Mesh, corner_count: int) -> bool:
+    """Return whether a mesh takes as many rows of the asset table as another, which has no coarser levels of detail."""
+    sizes = [(len(one.positions), len(one.triangles), one.two_sided, one.coarser) for one in (before, mesh)]
+    return sizes[0] == sizes[1] and mesh.coarser is None and len(mesh.corners[0]) == corner_count
+
+
+def _write_mesh(table: AssetTable, number: int, before: list[Mesh], mesh: Mesh) -> None:
+    """Write a mesh over another of the same form; `before` are the meshes with lower numbers."""
+    first = sum(len(one.positions) for one in before)
+    vertices = slice(first, first + len(mesh.positions))
+    table.positions[vertices] = mesh.positions
+    table.normals[vertices] = meshes.join(mesh).normals  # as all meshes are joined
+    table.uvs[vertices] = mesh.uvs
+    start = int(table.mesh_first_triangle[number])
+    triangles = slice(start, start + len(mesh.triangles))
+    table.triangles[triangles] = mesh.triangles + first
+    corners, corner_of = mesh.corners
+    start = int(table.mesh_first_corner[number])
+    table.corners[start : start + len(corners)] = corners
+    table.triangle_corners[triangles] = corner_of[mesh.triangles]
+    normals = table.normals[table.triangles[triangles]]
+    table.triangle_is_flat[triangles] = (normals == normals[:, :1]).all(axis=(1, 2))
+    lowest, highest = mesh.positions.min(axis=0), mesh.positions.max(axis=0)
+    table.mesh_center[number] = (lowest + highest) / 2
+    table.mesh_half_size[number] = (highest - lowest) / 2
 
 
 def _with_coarser(known: Iterable[Mesh]) -> tuple[list[Mesh], I32]:

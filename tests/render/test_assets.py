@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from worldloom.render import meshes, textures
@@ -190,3 +191,34 @@ def test_assets_that_are_added_beside_loading_are_listed_at_once() -> None:
         thread.join()
         assert library.mesh("quick") < len(library.table.mesh_first_triangle)
     assert library.mesh("slow") < len(library.table.mesh_first_triangle)
+
+
+@given(st.integers(0, 2**32))
+@hypothesis_settings(max_examples=20)
+def test_a_mesh_that_is_replaced_by_one_of_its_form_gives_the_table_of_a_new_library(seed: int) -> None:
+    """Grids with other heights: in the table that is there, and in one that is built anew."""
+    rng = np.random.default_rng(seed)
+    names = ["first", "second", "third"]
+
+    def height_field() -> meshes.Mesh:
+        side = 5
+        x, y = np.meshgrid(np.linspace(-1, 1, side), np.linspace(-1, 1, side))
+        positions = np.stack([x, y, rng.normal(size=x.shape)], axis=-1).reshape(-1, 3)
+        normals = rng.normal(size=positions.shape)
+        return meshes.Mesh(positions, normals, positions[:, :2], meshes.grid(side - 1, side - 1))
+
+    fields = {name: height_field() for name in names}
+    library, anew = AssetLibrary(8), AssetLibrary(8)
+    for name in names:
+        library.set_mesh(name, fields[name])
+    before = library.table
+    changed = names[int(rng.integers(3))]
+    fields[changed] = height_field()
+    library.set_mesh(changed, fields[changed])
+    for name in names:
+        anew.set_mesh(name, fields[name])
+    table = library.table
+    assert table is not before, "renderers that keep copies must notice"
+    assert table.positions is before.positions, "written in place"
+    for name, column, expected in zip(table._fields, table, anew.table, strict=True):
+        np.testing.assert_array_equal(column, expected, err_msg=name)
