@@ -203,8 +203,8 @@ def test_a_mesh_that_is_replaced_by_one_of_its_form_gives_the_table_of_a_new_lib
     def height_field() -> meshes.Mesh:
         side = 5
         x, y = np.meshgrid(np.linspace(-1, 1, side), np.linspace(-1, 1, side))
-        positions = np.stack([x, y, rng.normal(size=x.shape)], axis=-1).reshape(-1, 3)
-        normals = rng.normal(size=positions.shape)
+        positions = np.stack([x, y, rng.normal(size=x.shape)], axis=-1).reshape(-1, 3).astype(np.float32)
+        normals = rng.normal(size=positions.shape).astype(np.float32)
         return meshes.Mesh(positions, normals, positions[:, :2], meshes.grid(side - 1, side - 1))
 
     fields = {name: height_field() for name in names}
