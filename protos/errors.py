@@ -108,7 +108,11 @@ _DIRECTORIES = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[\\/]+[^\\/\s'\"<>|:,;()]
 
 def exception_text(error: BaseException) -> str:
     """Return type and text of an exception in one line, without the directories of files that it names."""
-    text = " ".join(_DIRECTORIES.sub("", _QUOTED_DIRECTORIES.sub("", str(error))).split())
+    try:
+        text = str(error)
+    except Exception:  # its own code failed
+        text = ""
+    text = " ".join(_DIRECTORIES.sub("", _QUOTED_DIRECTORIES.sub("", text)).split())
     if len(text) > _MAX_TEXT_LENGTH:
         text = f"{text[:_MAX_TEXT_LENGTH]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -10,6 +10,7 @@ module is for everything that must not need numba, which is every client.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -85,6 +86,41 @@ def read_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, i
             raise WireError(f"field {number} has the wire type {wire_type}: expected varint or length-delimited")
     if start != end:
         raise WireError("a field ends after its message")
+
+
+_FIXED_BYTES = {1: 8, 5: 4}
+"""Size of the values of the other wire types; those of groups have none."""
+
+
+def has_more_fields(data: bytes, descriptor: Any, most: int) -> bool:
+    """Return whether a message has more than `most` fields; `descriptor` is protobuf's, of its type.
+
+    Fields of the messages in its fields count too, unless those are repeated. So this is found without parsing, which
+    can take a second for a message of a few megabytes. Bytes that are no message are left to the parser: False.
+    """
+    pending = [(descriptor, 0, len(data))]
+    try:
+        while pending:
+            kind, start, end = pending.pop()
+            while start < end:
+                most -= 1
+                if most < 0:
+                    return True
+                tag, start = read_varint(data, start)
+                wire_type = tag & 7
+                if wire_type == _VARINT:
+                    _, start = read_varint(data, start)
+                elif wire_type == _LENGTH_DELIMITED:
+                    size, start = read_varint(data, start)
+                    field = kind.fields_by_number.get(tag >> 3)
+                    if field is not None and field.message_type is not None and not field.is_repeated:
+                        pending.append((field.message_type, start, min(start + size, end)))
+                    start += size
+                else:
+                    start += _FIXED_BYTES.get(wire_type, 0)
+    except WireError:
+        return False
+    return False
 
 
 # Packed arrays.

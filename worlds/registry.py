@@ -60,6 +60,12 @@ class Registry:
             for entry_point in entry_points
         )
 
+    def is_built_in(self, name: str) -> bool:
+        """Return True if a family is part of worldloom and needs no extra."""
+        entry_points = self._entry_points.get(name, [])
+        is_own = all(entry_point.value.startswith("worldloom.") for entry_point in entry_points)
+        return name not in self._added and bool(entry_points) and is_own and not self.needs_extra(name)
+
     def is_loaded(self, name: str) -> bool:
         """Return True if a family's code has been imported."""
         return name in self._added or name in self._loaded
@@ -180,6 +186,11 @@ def known_families() -> tuple[str, ...]:
 def needs_extra(name: str) -> bool:
     """Return True if a family needs an extra of its package, without loading it."""
     return _registry.needs_extra(name)
+
+
+def is_built_in(name: str) -> bool:
+    """Return True if a family is part of worldloom, and needs no extra: it is built in no time."""
+    return _registry.is_built_in(name)
 
 
 def is_loaded(name: str) -> bool:

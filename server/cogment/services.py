@@ -28,6 +28,7 @@ from worldloom.server.cogment.orchestrator.trials import Trials
 from worldloom.server.cogment.settings import BUILT_IN, TrialSettings
 from worldloom.server.cogment.status import abort
 from worldloom.server.config import Limits
+from worldloom.server.dm_env_rpc.tensors import check_field_count
 from worldloom.server.engine.engine import Engine
 from worldloom.server.logs import Log
 
@@ -52,9 +53,44 @@ def add_services(server: grpc.aio.Server, engine: Engine, settings: TrialSetting
     environment = EngineEnvironment(engine, _default_config(settings))
     trials = Trials(settings, environment, limits)
     engine.counters.played = lambda: trials.unfinished_count
-    add_EnvironmentServicer_to_server(EnvironmentService(environment, limits), server)
-    add_TrialServicer_to_server(TrialService(trials), server)
+    checked = _CheckedMessages(server)
+    add_EnvironmentServicer_to_server(EnvironmentService(environment, limits), checked)
+    add_TrialServicer_to_server(TrialService(trials), checked)
     return trials
+
+
+class _CheckedMessages:
+    """A gRPC server to which services are added with handlers that count the fields of a request before they parse it.
+
+    A request with too many is handed to its handler as the error. (An error that is raised while gRPC parses a request
+    would reach the client without its text.)
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """Ignore handlers that `add_registered_method_handlers` adds."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Add the handlers of a service."""
+        checked = {name: handler._replace(request_deserializer=_checked(handler)) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, checked),))
+
+
+def _checked(handler: Any) -> Callable[[bytes], Message | RequestError]:
+    parse = handler.request_deserializer
+    descriptor = parse.__self__.DESCRIPTOR
+
+    def parse_checked(data: bytes) -> Message | RequestError:
+        try:
+            check_field_count(data, descriptor)
+        except RequestError as error:
+            return error
+        message: Message = parse(data)
+        return message
+
+    return parse_checked
 
 
 def _default_config(settings: TrialSettings) -> trials_pb2.EnvironmentConfig | None:
@@ -174,7 +210,7 @@ class ActionStream:
         """True if the latest reply said that its trial is over."""
         self._is_over = False
 
-    async def serve(self, requests: AsyncIterator[api.TrialActionRequest]) -> None:
+    async def serve(self, requests: AsyncIterator[api.TrialActionRequest | RequestError]) -> None:
         """Process actions until the client ends the stream, one fails, or the server stops.
 
         If the client disconnects, its actions are withdrawn.
@@ -199,12 +235,14 @@ class ActionStream:
             for task in (replying, reading, stopping, *self._tasks):
                 task.cancel()
 
-    async def _read(self, requests: AsyncIterator[api.TrialActionRequest]) -> None:
+    async def _read(self, requests: AsyncIterator[api.TrialActionRequest | RequestError]) -> None:
         async for request in requests:
             if not self._is_over:
                 await self._unanswered.put(self._begin(request))
 
-    async def _act(self, request: api.TrialActionRequest) -> api.TrialActionReply:
+    async def _act(self, request: api.TrialActionRequest | RequestError) -> api.TrialActionReply:
+        if isinstance(request, RequestError):
+            raise request
         try:
             check_size(request, self._trials.limits)
             return await self._trials.action(request)
@@ -214,8 +252,10 @@ class ActionStream:
                 raise
             return reply
 
-    def _begin(self, request: api.TrialActionRequest) -> "asyncio.Task[api.TrialActionReply]":
-        actor = self._last_actor = request.trial_id, request.actor_id
+    def _begin(self, request: api.TrialActionRequest | RequestError) -> "asyncio.Task[api.TrialActionReply]":
+        if not isinstance(request, RequestError):
+            self._last_actor = request.trial_id, request.actor_id
+        actor = self._last_actor
         task = asyncio.create_task(self._act_after(self._latest.get(actor), next(self._numbers), request))
         self._latest[actor] = task
         self._tasks.add(task)
@@ -223,7 +263,10 @@ class ActionStream:
         return task
 
     async def _act_after(
-        self, previous: "asyncio.Task[api.TrialActionReply] | None", number: int, request: api.TrialActionRequest
+        self,
+        previous: "asyncio.Task[api.TrialActionReply] | None",
+        number: int,
+        request: api.TrialActionRequest | RequestError,
     ) -> api.TrialActionReply:
         if previous is not None:
             await previous
@@ -271,8 +314,10 @@ async def respond(context: Any, call: Awaitable[T]) -> T:
     return await abort(context, reported)
 
 
-def check_size(request: Message, limits: Limits) -> None:
-    """Raise ResourceExhausted for a request that is larger than the server's limit."""
+def check_size(request: Message | RequestError, limits: Limits) -> None:
+    """Raise ResourceExhausted for a request that is larger than the server's limit, or the error that it came as."""
+    if isinstance(request, RequestError):
+        raise request
     size_bytes = request.ByteSize()
     if size_bytes > limits.max_message_bytes:
         raise ResourceExhausted(

@@ -25,18 +25,16 @@ from worldloom.server.dm_env_rpc.properties import described_family, make_tree
 from worldloom.server.dm_env_rpc.property_tree import requested_key
 from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
-from worldloom.server.dm_env_rpc.tensors import ActionReader, check_setting_count, settings_from
+from worldloom.server.dm_env_rpc.tensors import ActionReader, check_field_count, settings_from
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.observations import AgentSpecs
-from worldloom.server.engine.world import Agent, Step, World, WorldReset
+from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset
 from worldloom.server.logs import Log
 
 log = Log("session")
 
 _MAX_NAMES = 4096
 """UIDs that a step may have, or twice as many as are offered, if that is more."""
-_LARGE_BYTES = 1 << 16
-"""Size of a request above which its settings are counted before it is parsed."""
 
 
 def error_reply(error: RequestError) -> bytes:
@@ -53,7 +51,7 @@ def _check_count(count: int, offered: int, what: str) -> None:
     """Raise InvalidArgument for absurdly many names in a request, whose conversion would hold up other streams."""
     most = max(_MAX_NAMES, 2 * offered)
     if count > most:
-        raise InvalidArgument(f"a step with {count} {what}: expected {most} at most, though repeated ones are allowed")
+        raise InvalidArgument(f"a step with {count} {what}: expected {most} at most")
 
 
 class Session:
@@ -101,7 +99,7 @@ class Session:
             response = work()
         except RequestError as error:
             self._fail(error)
-        except Exception as error:
+        except FAILURES as error:
             log.error("request failed", stream=self.name)
             self._fail(Internal.caused_by("the server failed", error))
         else:
@@ -109,8 +107,7 @@ class Session:
                 self._send(response)
 
     def _handle(self, data: bytes) -> rpc.EnvironmentResponse | None:
-        if len(data) > _LARGE_BYTES:
-            check_setting_count(data)
+        check_field_count(data, rpc.EnvironmentRequest.DESCRIPTOR)
         try:
             request = rpc.EnvironmentRequest.FromString(data)
         except DecodeError as error:

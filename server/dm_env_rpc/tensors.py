@@ -5,8 +5,6 @@ memory by itself. Errors quote at most one line of what was sent.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import islice
 from math import prod
 from typing import Any, NoReturn
 
@@ -14,16 +12,12 @@ import numpy as np
 from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 
 from worldloom.protos.errors import InvalidArgument
-from worldloom.protos.wire import WireError, field_header, read_fields
+from worldloom.protos.wire import field_header, has_more_fields
 from worldloom.server.dm_env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds, element_bounds
 from worldloom.worlds.family import Bound, Spec
 from worldloom.worlds.settings import format_number
 
 MAX_SETTINGS = 256
-MAX_ENTRIES = 2048
-"""Settings in a request that is not parsed. Some more than MAX_SETTINGS are valid, since a name may come repeatedly."""
-_SETTINGS_OF = {1: 1, 2: 2, 4: 1, 5: 2}
-"""Number of the field `settings` in create_world, join_world, reset and reset_world, by their numbers in a request."""
 MAX_SETTING_ELEMENTS = 4096
 MAX_NAME_LENGTH = 256
 MAX_TEXT_LENGTH = 1 << 16
@@ -31,6 +25,12 @@ MAX_TEXT_TOTAL = 1 << 20
 """Elements times the longest of them in an array of texts: NumPy stores each with the length of the longest."""
 
 _DTYPE_OF = {payload: dtype for dtype, payload in PAYLOADS.items()}
+MAX_DIMENSIONS = 64
+"""Dimensions of a tensor that is looked at; NumPy has as many."""
+MAX_FIELDS = 8192
+"""Fields of a message that is parsed, if it is large."""
+_LARGE_BYTES = 1 << 16
+"""Size of a message above which its fields are counted before it is parsed."""
 _FEW = 48
 """Number of elements below which a list converts faster to an array."""
 _AS_IN_MEMORY = frozenset({"float32", "float64", "bool"})
@@ -90,6 +90,11 @@ class TensorReader:
 
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return the values, C-contiguous and of exactly the dtype; the array may be read-only."""
+        if len(tensor.shape) > MAX_DIMENSIONS:
+            raise InvalidArgument(
+                f"{self.what} has {len(tensor.shape)} dimensions: expected {len(self.shape)}, and never more than "
+                f"{MAX_DIMENSIONS}"
+            )
         payload = tensor.WhichOneof("payload")
         if payload != self._payload:
             return self._read_other(tensor, payload)
@@ -231,21 +236,12 @@ def settings_from(tensors: Mapping[str, Tensor]) -> dict[str, object]:
     return {name: _setting(name, tensor) for name, tensor in sorted(tensors.items())}
 
 
-def check_setting_count(data: bytes) -> None:
-    """Raise InvalidArgument for a serialised EnvironmentRequest with far too many settings.
-
-    Parsing hundreds of thousands of them takes a second, in which nothing else is done. Bytes that are not understood
-    here are left to the parser.
-    """
-    entries = 0
-    with suppress(WireError):
-        for request, start, end in read_fields(data, 0, len(data)):
-            number = _SETTINGS_OF.get(request)
-            if number is not None and end >= 0:
-                fields = islice(read_fields(data, start, end), MAX_ENTRIES)
-                entries += sum(1 for field in fields if field[0] == number)
-            if entries >= MAX_ENTRIES:
-                raise InvalidArgument(f"at least {MAX_ENTRIES} settings came: expected {MAX_SETTINGS} at most")
+def check_field_count(data: bytes, descriptor: Any) -> None:
+    """Raise InvalidArgument for a large message with so many fields that parsing it would hold up other clients."""
+    if len(data) > _LARGE_BYTES and has_more_fields(data, descriptor, MAX_FIELDS):
+        raise InvalidArgument(
+            f"a message of {len(data)} bytes with more than {MAX_FIELDS} fields: expected fewer; divide it"
+        )
 
 
 def _setting(name: str, tensor: Tensor) -> object:

@@ -25,10 +25,10 @@ from worldloom.server.engine.observations import (
 from worldloom.server.engine.pools import PoolKey, PoolTable
 from worldloom.server.engine.shared_memory import Segment, segment_bytes
 from worldloom.server.engine.slices import LaneAddition, WorldCreation
-from worldloom.server.engine.world import Agent, World
+from worldloom.server.engine.world import FAILURES, Agent, World
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.registry import FamilyError, find_family, is_loaded, known_families, needs_extra
+from worldloom.worlds.registry import FamilyError, find_family, is_built_in, is_loaded, known_families
 from worldloom.worlds.settings import Setting, SettingError, Value, parse_settings
 
 WORLD_SETTINGS = (
@@ -73,7 +73,7 @@ class WorldDirectory:
         creation = self.begin_create(given)
         try:
             creation.addition.add_all()
-        except Exception:
+        except FAILURES:
             creation.addition.abandon()
             creation.abandon()
             raise
@@ -93,10 +93,10 @@ class WorldDirectory:
     def preparation(self, given: Mapping[str, object]) -> Callable[[], PreparedFamily] | None:
         """Return the slow part of `create` for another thread to run; None if it was done before, or is quick.
 
-        Families that need an extra import large packages, and read and compile models.
+        Families that need an extra import large packages, and read and compile models; those of others may do anything.
         """
         name = given.get("family")
-        if not isinstance(name, str) or not needs_extra(name):
+        if not isinstance(name, str) or name not in known_families() or is_built_in(name):
             return None
         if is_loaded(name) and self._key(given) in self.pools.by_key:
             return None
@@ -136,7 +136,8 @@ class WorldDirectory:
             )
         if index in world.agents:
             raise FailedPrecondition(
-                f"agent {index} of {world.name} is taken: expected one of {', '.join(map(str, free)) or 'none'}"
+                f"agent {index} of {world.name} is taken: "
+                + (f"expected one of {', '.join(map(str, free))}" if free else "wait until it leaves")
             )
         agent = Agent(world, index, self._make_specs(world, index, given, layout_cache))
         self._share(agent, agent.specs)

@@ -26,7 +26,7 @@ from worldloom.server.engine.router import ReplyRouter
 from worldloom.server.engine.slices import Additions, Done, LaneAddition, WorldCreation, add_lanes
 from worldloom.server.engine.stages import draw, fill_replies, simulate, write_scene
 from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
-from worldloom.server.engine.world import Agent, Boundary, Step, World, WorldReset
+from worldloom.server.engine.world import FAILURES, Agent, Boundary, Step, World, WorldReset
 from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
 
@@ -115,12 +115,16 @@ class Engine:
             try:
                 check_prepared()
                 creation = self.directory.begin_create(given)
-            except Exception as error:
+            except RequestError as error:
                 then(_raiser(error))
+            except FAILURES as error:
+                family = given.get("family")
+                log.error("family failed", family=family)
+                then(_raiser(Internal.caused_by(f"a world of family {family!r} cannot be created", error)))
             else:
                 self._add_lanes(creation.addition, partial(finish, creation))
 
-        def finish(creation: WorldCreation, error: Exception | None) -> None:
+        def finish(creation: WorldCreation, error: BaseException | None) -> None:
             if error is None:
                 then(creation.finish)
             else:
@@ -176,7 +180,7 @@ class Engine:
             if world.is_gone:
                 raise _gone(world)
             reset.addition = self.directory.begin_restart(world, reset.given)
-        except Exception as error:
+        except FAILURES as error:
             _fail_reset(reset, error)
             return
         if reset.caller is not None:
@@ -189,7 +193,7 @@ class Engine:
         else:
             self._add_lanes(reset.addition, partial(self._add_reset, world, reset))
 
-    def _add_reset(self, world: World, reset: WorldReset, error: Exception | None = None) -> None:
+    def _add_reset(self, world: World, reset: WorldReset, error: BaseException | None = None) -> None:
         if error is not None:
             reset.addition = None
             _fail_reset(reset, error)
@@ -281,7 +285,7 @@ class Engine:
         addition, reset.addition = reset.addition, None
         try:
             self.directory.restart(world, reset.given, addition)
-        except Exception as error:
+        except FAILURES as error:
             _fail_reset(reset, error)
             return False
         return True
@@ -340,11 +344,11 @@ class Engine:
 def _run_call(call: Call) -> None:
     try:
         call()
-    except Exception:
+    except FAILURES:
         log.error("a call failed")
 
 
-def _raiser(error: Exception) -> Callable[[], World]:
+def _raiser(error: BaseException) -> Callable[[], World]:
     def create() -> World:
         raise error
 
@@ -355,7 +359,7 @@ def _gone(world: World, why: str = WAS_DESTROYED) -> NotFound:
     return NotFound(f"world {world.name} is gone: {why}; leave it and join another")
 
 
-def _fail_reset(reset: WorldReset, error: Exception) -> None:
+def _fail_reset(reset: WorldReset, error: BaseException) -> None:
     """Answer a reset with an error."""
     if reset.caller is not None:
         reset.caller.is_resetting = False

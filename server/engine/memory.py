@@ -51,10 +51,14 @@ class MemoryBudget:
         """Bytes that may be allocated."""
         return max(0, self.max_bytes - self.held_bytes)
 
-    def check(self, size_bytes: int, what: str, instead: str) -> None:
-        """Raise ResourceExhausted if so many bytes more would exceed the budget; `instead`: how to do with less."""
-        left_bytes = self.left_bytes
-        if size_bytes > left_bytes:
+    def check(self, size_bytes: int, what: str, instead: str, held_bytes: int = 0) -> None:
+        """Raise ResourceExhausted if so many bytes more would exceed the budget; `instead`: how to do with less.
+
+        `held_bytes` are a part of what is needed that is counted as held already, and would be released.
+        """
+        if size_bytes > self.left_bytes:
+            left_bytes = max(0, self.max_bytes - self.held_bytes + held_bytes)
+            size_bytes += held_bytes
             raise ResourceExhausted(
                 f"{what} would take about {size_bytes} bytes of memory: expected {left_bytes} at most, which is what "
                 f"is left of {self.max_bytes}; {instead}, or raise --max-memory-bytes"

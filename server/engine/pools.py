@@ -59,8 +59,9 @@ class PoolTable:
         try:
             self._memory.check(
                 size_bytes,
-                f"{lanes} lanes of {family.name!r} with these settings",
+                f"{lanes} lane{'' if lanes == 1 else 's'} of {family.name!r} with these settings",
                 "ask for fewer lanes, destroy some worlds",
+                0 if self.lanes_of.get(pool) else self._bytes_of.get(pool, 0),
             )
         except ResourceExhausted:
             self._drop_empty()

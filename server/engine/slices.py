@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.tables import I64
 from worldloom.server.engine.timing import TickBudget
-from worldloom.server.engine.world import World
+from worldloom.server.engine.world import FAILURES, World
 from worldloom.worlds.pool import RUNNING, Pool
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class LaneAddition:
 
     def abandon(self) -> None:
         """Free the lanes."""
-        for lanes in self._parts:
-            self.pool.free(lanes)
+        if self._parts:
+            self.pool.free(self.lanes)
         self._directory.pools.count_lanes(self.pool, -len(self._lane_seeds))
 
 
@@ -104,7 +104,7 @@ class WorldCreation:
         self._directory.lanes_in_use -= len(self.addition)
 
 
-Done: TypeAlias = Callable[[Exception | None], None]
+Done: TypeAlias = Callable[[BaseException | None], None]
 """Called when all lanes have been added, or with the error that prevented it; then none of them is left."""
 Additions: TypeAlias = deque[tuple[LaneAddition, Done]]
 """Lanes that are being added, for the oldest request first."""
@@ -116,7 +116,7 @@ def add_lanes(additions: Additions, budget: TickBudget) -> None:
         addition, done = additions[0]
         try:
             budget.spend(addition.add_all if budget.left_s == math.inf else addition.add_some)
-        except Exception as error:  # there is not enough memory, say
+        except FAILURES as error:  # there is not enough memory, say
             additions.popleft()
             addition.abandon()
             done(error)
@@ -140,7 +140,7 @@ def separate(pool: Pool, worlds: list[World], budget: TickBudget) -> tuple[list[
 
 
 def begin_in_slices(
-    worlds: list[World], budget: TickBudget, fail: Callable[[World, Exception], None]
+    worlds: list[World], budget: TickBudget, fail: Callable[[World, BaseException], None]
 ) -> tuple[list[World], list[World]]:
     """Begin episodes in worlds that have many to begin, as many as there is time for, and some in any case.
 
@@ -157,7 +157,7 @@ def begin_in_slices(
                 begun.append(world)
             else:
                 waiting.append(world)
-        except Exception as error:
+        except FAILURES as error:
             fail(world, error)
     return begun, waiting
 

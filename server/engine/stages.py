@@ -22,7 +22,7 @@ from worldloom.server.engine.observations import ObservationField, ObservationRe
 from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
 from worldloom.server.engine.slices import begin_in_slices, separate
 from worldloom.server.engine.timing import Counters, TickBudget
-from worldloom.server.engine.world import Agent, Boundary, Step, World
+from worldloom.server.engine.world import FAILURES, Agent, Boundary, Step, World
 from worldloom.server.logs import Log
 from worldloom.worlds.family import LaneErrors
 from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, RUNNING, Pool
@@ -61,7 +61,7 @@ def _advance_together(pool: Pool, worlds: list[World]) -> list[Step]:
     before = pool.save(lanes)
     try:
         return _advance(pool, worlds, lanes)
-    except Exception:  # families may come from other packages
+    except FAILURES:  # families may come from other packages
         pool.restore(lanes, before)
     return [step for world in worlds for step in _try_to_advance(pool, world, _advance_one)]
 
@@ -70,7 +70,7 @@ def _try_to_advance(pool: Pool, world: World, advance: Callable[[Pool, World], l
     """Advance a world alone; fail its steps if its family raises an error. Their next step begins a new episode."""
     try:
         return advance(pool, world)
-    except Exception as error:
+    except FAILURES as error:
         _fail_world(world, error)
         return []
 
@@ -95,7 +95,7 @@ def _advance(pool: Pool, worlds: list[World], lanes: I64) -> list[Step]:
     if new:
         pool.interrupt(np.concatenate(new))
     has_begun = (pool.status[lanes] != RUNNING).tolist()
-    errors: Mapping[int, Exception] = {}
+    errors: Mapping[int, BaseException] = {}
     try:
         pool.step(lanes, _gather_actions(pool, worlds))
     except LaneErrors as failed:
@@ -155,7 +155,7 @@ def _finish_step(agent: Agent, has_begun: bool, status: int) -> Step:
     return step
 
 
-def _fail_world(world: World, error: Exception) -> None:
+def _fail_world(world: World, error: BaseException) -> None:
     """Fail the steps of a world whose family raised an error. Their next step begins a new episode."""
     family = world.pool.family.name
     log.error("family failed", family=family, world=world.name)
@@ -209,7 +209,7 @@ def _prepare_groups(steps: list[Step]) -> list[StepGroup]:
     """
     try:
         return [_prepare_group(steps)]
-    except Exception as error:  # families may come from other packages
+    except FAILURES as error:  # families may come from other packages
         if len(steps) > 1:
             return [group for step in steps for group in _prepare_groups([step])]
         world = steps[0].agent.world
@@ -309,7 +309,7 @@ def draw(
     try:
         _draw_together(groups, renderer, scene, counters, end_stage)
         return groups
-    except Exception as error:
+    except FAILURES as error:
         if len(groups) == 1 and len(groups[0].steps) == 1:
             family = groups[0].pool.family.name
             log.error("drawing failed", family=family, world=groups[0].steps[0].agent.world.name)
@@ -392,7 +392,7 @@ def _copy_if_shared(group: StepGroup, spec: ObservationSpec, in_reply: Observati
             PROCESS_MEMORY[start : start + spec.data_bytes] = PROCESS_MEMORY[shared : shared + spec.data_bytes]
 
 
-def _fail_steps(steps: Iterable[Step], what: str, error: Exception) -> None:
+def _fail_steps(steps: Iterable[Step], what: str, error: BaseException) -> None:
     """Fail steps because of a bug. The agents' next steps begin new sequences."""
     for step in steps:
         step.agent.state = INTERRUPTED

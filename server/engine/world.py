@@ -9,6 +9,7 @@ A sequence can end while its agent's stream waits for something else, so that no
 of the world's `interrupted_agents` until its next step, which is answered with INTERRUPTED.
 """
 
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
     from worldloom.server.engine.shared_memory import Segment
     from worldloom.server.engine.slices import LaneAddition
+
+
+FAILURES = (Exception, SystemExit, GeneratorExit, CancelledError)
+"""Everything that code of others may raise, and that must not end the engine. KeyboardInterrupt is not part of it: in a
+program with an engine in its own process it is the user's."""
 
 
 class Boundary(Enum):

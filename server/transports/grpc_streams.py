@@ -274,7 +274,7 @@ def _too_many_streams(most: int) -> str:
     )
 
 
-_LEAST_RECEIVED_BYTES = 64 << 20
+_LEAST_RECEIVED_BYTES = 16 << 20
 _LARGEST = 2**31 - 1
 _PING_AFTER_MS = 20_000
 """Time without traffic after which a client is pinged."""

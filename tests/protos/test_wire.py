@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.wire import (
     WireError,
     field_header,
+    has_more_fields,
     read_fields,
     read_varint,
     read_varints,
@@ -123,3 +125,36 @@ def test_booleans() -> None:
     assert found is not None
     assert found.tolist() == [True, False]
     assert read_varints(np.frombuffer(b"\x02\x00", np.uint8), 2, "bool") is None
+
+
+def serialized(*fields: tuple[int, int, bytes | int]) -> bytes:
+    """A message of fields: number, wire type and value."""
+    return b"".join(
+        varint(number << 3 | wire_type) + (value if isinstance(value, bytes) else varint(value))
+        for number, wire_type, value in fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        (b"", 0),
+        (rpc.EnvironmentRequest(step=rpc.StepRequest(requested_observations=[1] * 500)).SerializeToString(), 2),
+        (rpc.EnvironmentRequest(step={"actions": {k: rpc.Tensor() for k in range(9)}}).SerializeToString(), 10),
+        (b"\x1a\x00\x22\x00" * 50, 100),  # a payload again and again
+        (serialized(*[(77, 0, 5)] * 7), 7),  # fields that nobody knows
+        (serialized((77, 1, bytes(8)), (77, 5, bytes(4)), *[(77, 2, varint(3) + b"abc")] * 4), 6),
+        (serialized((3, 2, varint(8) + b"\x10\x01" * 4)), 5),  # UIDs that are not packed
+        (serialized((77, 3, b""), (78, 0, 1), (77, 4, b"")), 3),  # a group
+    ],
+)
+def test_fields_are_counted_without_parsing(data: bytes, count: int) -> None:
+    descriptor = rpc.EnvironmentRequest.DESCRIPTOR
+    rpc.EnvironmentRequest.FromString(data)  # it is a message
+    assert not has_more_fields(data, descriptor, count)
+    assert count == 0 or has_more_fields(data, descriptor, count - 1)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_can_be_counted(data: bytes) -> None:
+    assert has_more_fields(data, rpc.EnvironmentRequest.DESCRIPTOR, 1000) is False

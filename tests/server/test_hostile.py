@@ -19,6 +19,7 @@ from scripts.support.messages import packed
 from scripts.support.server_process import ServerProcess, serving
 from scripts.support.stream_client import TIMEOUT_S, StreamClient, packed_any
 from tests.support.hostile_requests import BOMBS, MIB, SHAPES, VALID, floats, tensor
+from worldloom.protos.wire import field_header
 
 _OUR_SHARE_BYTES = 256 * MIB
 """Of memory that all this may add to the server: messages of 64 MiB are taken in, and a world of 65,536 lanes made."""
@@ -189,6 +190,34 @@ def test_observations_and_actions_by_the_million(hostile: StreamClient) -> None:
     actions = {number: tensor([], **floats(0.0)) for number in range(100_000)}
     hostile.send(step=rpc.StepRequest(actions=actions))
     assert code_of(hostile.read()) == "INVALID_ARGUMENT"
+    check_alive(hostile)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x1a\x00\x22\x00" * 1_000_000,  # step and reset, again and again
+        b"\xe8\x04\x05" * 1_300_000,  # a field that nobody knows
+        field_header(3, 4_000_000) + b"\x0a\x00" * 2_000_000,  # empty actions
+        field_header(3, 4_000_000) + b"\x10\x01" * 2_000_000,  # UIDs that are not packed
+    ],
+)
+def test_requests_of_a_million_fields(hostile: StreamClient, data: bytes) -> None:
+    hostile.step()
+    refusal = hostile.ask_bytes(data)
+    assert code_of(refusal) == "INVALID_ARGUMENT"
+    assert "more than 8192 fields" in refusal.error.message
+    check_alive(hostile)
+
+
+def test_a_tensor_of_millions_of_dimensions(hostile: StreamClient) -> None:
+    hostile.step()
+    uid = next(iter(hostile.specs.actions))
+    tensor_of_many = rpc.Tensor(int32s=rpc.Tensor.Int32Array(array=[0]), shape=[1] * 4_000_000)
+    hostile.send(step=rpc.StepRequest(actions={uid: tensor_of_many}))
+    refusal = hostile.read()
+    assert code_of(refusal) == "INVALID_ARGUMENT"
+    assert "4000000 dimensions" in refusal.error.message
     check_alive(hostile)
 
 

@@ -21,6 +21,7 @@ class Faulty(Toy):
     name = "faulty"
     settings = (*Toy.settings, Setting("group", 0, "Worlds with another number are in another pool.", 0, 9))  # type: ignore[assignment]
     fault: ClassVar[str] = ""
+    error: ClassVar[type[BaseException]] = RuntimeError
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         super().reset(state, lanes, seeds)
@@ -68,7 +69,14 @@ class Faulty(Toy):
 
     def _fail(self, where: str) -> None:
         if self.fault == where:
-            raise RuntimeError(f"deliberate fault in {where}")
+            raise self.error(f"deliberate fault in {where}")
+
+
+class Unspeakable(Exception):  # noqa: N818  # its name is what is tested
+    """An exception that has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
 
 
 class Unborn(Toy):

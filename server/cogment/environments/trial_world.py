@@ -21,7 +21,7 @@ from worldloom.protos.errors import FailedPrecondition, Internal, InvalidArgumen
 from worldloom.protos.wire import field_header
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.dm_env_rpc.step_layout import entry_head
-from worldloom.server.dm_env_rpc.tensors import ActionReader, shown
+from worldloom.server.dm_env_rpc.tensors import ActionReader, check_field_count, shown
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.observations import (
     DTYPES_AS_IN_MEMORY,
@@ -258,6 +258,7 @@ def parse_actions(
 
 def parse_content(kind: type[M], content: bytes, what: str) -> M:
     """Parse a message of protos/worldloom/trials.proto; `what` names it in the error."""
+    check_field_count(content, kind.DESCRIPTOR)
     try:
         message: M = kind.FromString(content)
     except DecodeError as error:

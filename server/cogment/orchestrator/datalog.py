@@ -28,6 +28,8 @@ from worldloom.server.logs import Log
 
 log = Log("datalog")
 
+_MAX_LATE = 64
+"""Late samples that are on their way to an exporter while calls do not wait for them."""
 _MAX_QUEUED_BYTES = 64 << 20
 """Maximum size of the samples that wait for one sink."""
 _LOG = "/cogment.LogExporter/Log"
@@ -60,7 +62,8 @@ class Datalog:
         task = asyncio.create_task(self._write_late(trial_id, params, data))
         self._late.add(task)
         task.add_done_callback(self._late.discard)
-        await asyncio.shield(task)
+        if params is None or len(self._late) > _MAX_LATE:  # an exporter may take long, and its caller need not wait
+            await asyncio.shield(task)
 
     async def _write_late(self, trial_id: str, params: TrialParams | None, data: bytes) -> None:
         if self._file is not None:

@@ -5,7 +5,7 @@ Cogment SDK do not notice a stream that ends with an error. Feedback and message
 fail with the reason. Everything runs on the event loop.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from worldloom.protos.cogment.api.agent_pb2 import Reward
@@ -53,7 +53,7 @@ class EndedTrial:
     """What is kept of a trial that has ended."""
 
     ending: Ending
-    final_replies: Mapping[int, TrialActionReply] = field(default_factory=dict)
+    final_replies: dict[int, TrialActionReply] = field(default_factory=dict)
     """Last reply to each human by actor id, for actions that come through a stream."""
     late_calls: LateCalls | None = None
     """None for a trial that never started, or that ended long ago."""
@@ -108,10 +108,17 @@ class EndedTrials:
         return late_calls
 
     def final_reply(self, trial_id: str, actor_id: int) -> TrialActionReply | None:
-        """Return the final reply to a human actor; None unless the trial is known to have ended."""
-        if trial_id not in self._trials:
+        """Return the final reply to a human actor; None unless the trial is known to have ended.
+
+        Only the first has the reward and the messages that were pending.
+        """
+        trial = self._trials.get(trial_id)
+        if trial is None or (trial.final_replies and actor_id not in trial.final_replies):
             return None
-        return self._trials[trial_id].final_replies.get(actor_id, TrialActionReply(trial_is_over=True))
+        reply = trial.final_replies.get(actor_id, TrialActionReply(trial_is_over=True))
+        if reply.HasField("reward") or reply.HasField("messages"):  # each is delivered once
+            trial.final_replies[actor_id] = TrialActionReply(observation=reply.observation, trial_is_over=True)
+        return reply
 
     def _drop_details(self, trial_id: str) -> None:
         """Keep only the reason of a trial's end."""

@@ -6,6 +6,7 @@ the settings and raises a RequestError that names the service (`call_service`). 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -206,10 +207,31 @@ class RemoteAgents:
         """Return the Start call of each agent. One that fails prevents the trial, whatever `on_failure` is."""
         return [agent.start(actor_counts, trial_config) for agent in self.all]
 
-    async def decide(self, observation_of: Callable[[int], Observation]) -> list[api.AgentDecideReply | None]:
-        """Return the decision of each agent; None for one that idles."""
-        calls = [self._call(agent, agent.decide(observation_of(agent.actor_id))) for agent in self.all]
-        decisions = await gather_or_cancel(*calls)
+    async def decide(
+        self, observation_of: Callable[[int], Observation], take: Callable[[RemoteAgent, api.AgentDecideReply], None]
+    ) -> list[api.AgentDecideReply | None]:
+        """Return the decision of each agent; None for one that idles.
+
+        `take` is called with each decision, for its feedback and messages: also with those that have come when another
+        agent fails or the trial ends, since they are pending then.
+        """
+        arrived: dict[RemoteAgent, api.AgentDecideReply] = {}
+
+        async def ask(agent: RemoteAgent) -> api.AgentDecideReply | None:
+            decision = await self._call(agent, agent.decide(observation_of(agent.actor_id)))
+            if decision is not None:
+                arrived[agent] = decision
+            return decision
+
+        try:
+            decisions = await gather_or_cancel(*map(ask, self.all))
+        except BaseException:
+            for agent in filter(arrived.__contains__, self.all):
+                with suppress(Exception):  # what ends the trial is known
+                    take(agent, arrived[agent])
+            raise
+        for agent in filter(arrived.__contains__, self.all):
+            take(agent, arrived[agent])
         self.have_missed_last = any(decision is None for decision in decisions)
         return decisions
 

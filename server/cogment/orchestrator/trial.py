@@ -154,15 +154,13 @@ class TrialRun:
             raise TrialEnded(Ending(f"its humans were inactive for {timeout_s:g} s ({limit}): {expected}")) from None
 
     async def _ask_agents(self) -> dict[int, bytes]:
-        decisions = await self._agents.decide(self.observation_of)
+        decisions = await self._agents.decide(self.observation_of, self._add_from_agent)
         if not self._actors.humans and all(decision is None for decision in decisions):
             raise TrialEnded.by_failure(Unavailable("none of its agents answers Decide any more"))
-        actions = {}
-        for agent, decision in zip(self._agents.all, decisions, strict=True):
-            actions[agent.actor_id] = b"" if decision is None else decision.action.content
-            if decision is not None:
-                self._add_from_agent(agent, decision)
-        return actions
+        return {
+            agent.actor_id: b"" if decision is None else decision.action.content
+            for agent, decision in zip(self._agents.all, decisions, strict=True)
+        }
 
     def _add_from_agent(self, agent: RemoteAgent, decision: AgentDecideReply) -> None:
         """Take the feedback and messages that came with an agent's action."""

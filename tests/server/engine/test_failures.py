@@ -1,11 +1,12 @@
 """Families whose code fails: whoever is in their worlds is told, and nobody else notices."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from scripts.support.engine_streams import FIRST, RUNNING, TERMINATED, EngineHarness, Stream, refused
-from tests.support.faulty_families import Faulty
+from tests.support.faulty_families import Faulty, Unspeakable
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
 
@@ -29,7 +30,7 @@ def harness(cpu: CPURenderer, fresh_registry: Registry) -> Iterator[EngineHarnes
     for name in ("Faulty", "Unborn", "Choosy", "Picky"):
         fresh_registry.add(f"tests.support.faulty_families:{name}")
     yield EngineHarness(cpu)
-    Faulty.fault = ""
+    Faulty.fault, Faulty.error = "", RuntimeError
 
 
 def joined(harness: EngineHarness, family: str = "faulty", **settings: int) -> Stream:
@@ -75,6 +76,25 @@ def test_a_family_that_fails_harms_its_own_worlds_only(harness: EngineHarness, f
         else:
             stream.step_reply()
     assert [told.state for told in harness.step_all(*sound)] == [RUNNING] * len(sound)
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError, Unspeakable])
+@pytest.mark.parametrize("fault", ["reset", "step", "observe", "place_camera"])
+def test_whatever_a_family_raises_costs_its_own_worlds_only(
+    harness: EngineHarness, fault: str, error: type[BaseException]
+) -> None:
+    broken, sound = joined(harness), joined(harness, "catch")
+    if fault != "reset":
+        harness.step_all(broken, sound)
+    Faulty.fault, Faulty.error = fault, error
+    broken.post_step("count", "eye.rgb")
+    sound.post_step("eye.rgb")
+    harness.settle()
+    assert sound.step_reply().state == RUNNING
+    with refused("INTERNAL", "faulty", error.__name__):
+        broken.step_reply()
+    Faulty.fault = ""
+    check_begins(broken)
 
 
 @pytest.mark.parametrize("fault", [*IN_OBSERVATIONS, *IN_PICTURES])

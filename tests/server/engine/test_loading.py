@@ -13,7 +13,6 @@ from tests.support.faulty_families import Slow
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import Session
-from worldloom.server.engine import directory
 from worldloom.server.engine.engine import Engine
 from worldloom.worlds.registry import Registry
 
@@ -58,7 +57,6 @@ class Stream:
 def running(fresh_registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     made = Running()
     fresh_registry.add("tests.support.faulty_families:Slow")
-    monkeypatch.setattr(directory, "needs_extra", lambda name: name == "slow")
     Slow.began.clear()
     Slow.gate.clear()
     yield made
