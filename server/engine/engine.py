@@ -26,7 +26,7 @@ from worldloom.server.engine.router import ReplyRouter
 from worldloom.server.engine.slices import Additions, Done, LaneAddition, WorldCreation, add_lanes
 from worldloom.server.engine.stages import draw, fill_replies, simulate, write_scene
 from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
-from worldloom.server.engine.world import FAILURES, Agent, Boundary, Step, World, WorldReset
+from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset, interrupt_sequences
 from worldloom.server.logs import Log
 from worldloom.worlds.pool import INTERRUPTED
 
@@ -259,7 +259,7 @@ class Engine:
         touched, self._touched = self._touched, {}
         resetting = [world for world in touched if world.resets]
         interrupted = [world for world in touched if world.resets or world.interrupted_agents]
-        last_steps = [step for world in interrupted for step in _interrupt_sequences(world)]
+        last_steps = [step for world in interrupted for step in interrupt_sequences(world)]
         return [world for world in touched if world.is_ready], resetting, last_steps
 
     def _finish_resets(self, world: World) -> None:
@@ -376,20 +376,6 @@ def _release_resets(world: World) -> list[WorldReset]:
         if reset.caller is not None:
             reset.caller.is_resetting = False
     return resets
-
-
-def _interrupt_sequences(world: World) -> list[Step]:
-    """Return the last steps of agents whose sequence was ended, or is by a waiting reset."""
-    last_steps: list[Step] = []
-    for agent in world.agents.values():
-        step = agent.step
-        if step is not None and (agent in world.interrupted_agents or (world.resets and agent.is_running)):
-            agent.step = None
-            agent.end_sequence()
-            world.begun = None
-            step.state, step.boundary = INTERRUPTED, Boundary.LAST
-            last_steps.append(step)
-    return last_steps
 
 
 def _fail_waiting(world: World, error: RequestError) -> None:

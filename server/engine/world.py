@@ -191,6 +191,20 @@ class World:
         return not any(agent.is_running and not agent.is_resetting for agent in self.agents.values())
 
 
+def interrupt_sequences(world: World) -> list[Step]:
+    """Return the last steps of agents whose sequence was ended, or is by a waiting reset."""
+    last_steps: list[Step] = []
+    for agent in world.agents.values():
+        step = agent.step
+        if step is not None and (agent in world.interrupted_agents or (world.resets and agent.is_running)):
+            agent.step = None
+            agent.end_sequence()
+            world.begun = None
+            step.state, step.boundary = INTERRUPTED, Boundary.LAST
+            last_steps.append(step)
+    return last_steps
+
+
 def idle_action(spec: Spec, lanes: int) -> np.ndarray:
     """Return [lanes, *shape] of zero, or of the allowed value nearest to it."""
     low = -np.inf if spec.minimum is None else np.reshape(spec.minimum, spec.shape if np.ndim(spec.minimum) else ())

@@ -199,3 +199,33 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path: Path) -> None:
     assert failed_start(*START, "--cogment", "none.yaml", folder=tmp_path).startswith(
         "--cogment none.yaml cannot be read: No such file or directory"
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "header"),
+    [
+        ("/cogment.Trial/GiveFeedback", b"\x0a\x03abc"),
+        ("/cogment.Trial/SendMessage", b"\x0a\x03abc"),
+        ("/cogment.Environment/OnMessage", b"\x0a\x03abc"),
+        ("/cogment.Trial/ActionStream", b""),
+    ],
+)
+def test_requests_of_a_million_fields_are_refused_before_they_are_parsed(
+    tmp_path: Path, method: str, header: bytes
+) -> None:
+    file = tmp_path / "cogment.yaml"
+    file.write_text(FILE)
+    server = ServerProcess(*START, "--cogment", str(file))
+    try:
+        with grpc.insecure_channel(server.address) as channel:
+            data = header + b"\x12\x00" * 2_000_000
+            is_stream = method.endswith("Stream")
+            call = channel.stream_stream(method) if is_stream else channel.unary_stream(method)
+            replies = call(iter([data]) if is_stream else data, timeout=TIMEOUT_S)
+            with pytest.raises(grpc.RpcError) as failed:
+                next(replies)
+            assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "more than 8192 fields" in failed.value.details()
+            assert TrialStub(channel).Version(VersionRequest(), timeout=TIMEOUT_S).versions
+    finally:
+        assert server.stop() == 0

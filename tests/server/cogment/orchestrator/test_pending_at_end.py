@@ -78,6 +78,35 @@ def test_an_agent_gets_its_last_reward_feedback_and_message_before_its_end(how: 
     run(scenario)
 
 
+@pytest.mark.parametrize("how", ["client", "server stops"])
+def test_what_comes_with_a_decision_is_pending_though_the_tick_is_not_completed(how: str) -> None:
+    """Agent a has decided, with feedback and a message for b and c; c never decides."""
+
+    async def scenario() -> None:
+        async with trial_host((HUMAN, "a", "b", "c")) as host:
+            trial_id = (await host.start()).trial_id
+            host.agents["a"].feedbacks[1] = [Feedback(actor_id=2, tick_id=-1, value=4, confidence=1)]
+            host.agents["a"].messages[1] = [message(2, "from a")]
+            await host.call_log.until("c", "Decide")
+            host.agents["c"].overrides["Decide"] = hang
+            await host.act(trial_id)
+            await host.call_log.until("a", "Decide", 2)
+            await host.call_log.until("c", "Decide", 2)
+            for _ in range(50):  # until a's reply has arrived
+                await asyncio.sleep(0.01)
+            if how == "client":
+                await host.end(trial_id)
+            else:
+                host.trials.drain()
+            await host.all_gone()
+            assert told(host, "b") == [(0, 0), (1, 4)]
+            (letter,) = host.call_log.of("b", "OnMessage")
+            assert [one.payload.value for one in letter.messages] == [b"from a"]
+            assert [call for call in host.call_log.calls() if call.startswith("b ")][-1] == "b End"
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("what", ["Reward", "OnMessage"])
 def test_a_call_that_is_under_way_at_the_end_arrives_once(what: str) -> None:
     """Its End comes after it has answered: a cancelled call might have arrived or not."""

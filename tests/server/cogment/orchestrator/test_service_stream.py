@@ -195,6 +195,12 @@ def test_an_action_of_a_trial_that_ended_otherwise_is_answered_with_its_end(how:
                 assert reply.observation.tick_id == 1
                 assert reply.reward.value == 3
                 assert [one.payload.value for one in reply.messages.messages] == [b"hello"]
+            if how == "another's End":  # what was pending comes once, however many actions follow
+                await stream.write(action(trial_id))
+                again = await stream.read()
+                assert again.trial_is_over
+                assert again.observation == reply.observation
+                assert (again.reward.value, len(again.messages.messages)) == (0, 0)
             with contextlib.suppress(asyncio.InvalidStateError):
                 await stream.done_writing()
             assert await stream.read() is grpc.aio.EOF
