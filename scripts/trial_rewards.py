@@ -128,7 +128,8 @@ class Player:
             if self._stream is None:
                 reply = await self._stub.Action(request, timeout=_TIMEOUT_S)
             else:
-                with contextlib.suppress(asyncio.InvalidStateError):  # a server that stops has ended the stream
+                # A server that stops has ended the stream, perhaps at this very moment; its last reply can be read.
+                with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
                     await self._stream.write(request)
                 reply = await self._stream.read()
         except grpc.aio.AioRpcError:

@@ -25,7 +25,7 @@ from worldloom.server.dm_env_rpc.properties import described_family, make_tree
 from worldloom.server.dm_env_rpc.property_tree import requested_key
 from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
-from worldloom.server.dm_env_rpc.tensors import ActionReader, check_field_count, settings_from
+from worldloom.server.dm_env_rpc.tensors import LARGE_BYTES, ActionReader, check_field_count, settings_from
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.observations import AgentSpecs
 from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset
@@ -107,7 +107,8 @@ class Session:
                 self._send(response)
 
     def _handle(self, data: bytes) -> rpc.EnvironmentResponse | None:
-        check_field_count(data, rpc.EnvironmentRequest.DESCRIPTOR)
+        if len(data) > LARGE_BYTES:
+            check_field_count(data, rpc.EnvironmentRequest.DESCRIPTOR)
         try:
             request = rpc.EnvironmentRequest.FromString(data)
         except DecodeError as error:

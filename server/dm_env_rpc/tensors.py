@@ -29,7 +29,7 @@ MAX_DIMENSIONS = 64
 """Dimensions of a tensor that is looked at; NumPy has as many."""
 MAX_FIELDS = 8192
 """Fields of a message that is parsed, if it is large."""
-_LARGE_BYTES = 1 << 16
+LARGE_BYTES = 1 << 16
 """Size of a message above which its fields are counted before it is parsed."""
 _FEW = 48
 """Number of elements below which a list converts faster to an array."""
@@ -238,7 +238,7 @@ def settings_from(tensors: Mapping[str, Tensor]) -> dict[str, object]:
 
 def check_field_count(data: bytes, descriptor: Any) -> None:
     """Raise InvalidArgument for a large message with so many fields that parsing it would hold up other clients."""
-    if len(data) > _LARGE_BYTES and has_more_fields(data, descriptor, MAX_FIELDS):
+    if len(data) > LARGE_BYTES and has_more_fields(data, descriptor, MAX_FIELDS):
         raise InvalidArgument(
             f"a message of {len(data)} bytes with more than {MAX_FIELDS} fields: expected fewer; divide it"
         )

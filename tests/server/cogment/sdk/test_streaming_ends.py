@@ -35,7 +35,7 @@ trial_params:
 """
 MAZE = """
     config:
-      world: {family: maze, size: 5, goals: 1}
+      world: {family: maze, size: 31, goals: 8, max_steps: 1000000}
       actor_classes:
         player: {observations: [reward]}
         agent: {observations: [eye.segmentation], join: {width: 4, height: 1}}"""
