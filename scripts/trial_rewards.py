@@ -128,9 +128,9 @@ class Player:
             if self._stream is None:
                 reply = await self._stub.Action(request, timeout=_TIMEOUT_S)
             else:
-                # A server that stops has ended the stream, perhaps at this very moment; its last reply can be read.
-                with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
-                    await self._stream.write(request)
+                with contextlib.suppress(asyncio.InvalidStateError):  # a server that stops has ended the stream
+                    if not await self._write(request):
+                        return True
                 reply = await self._stream.read()
         except grpc.aio.AioRpcError:
             if self._stream is not None:
@@ -140,6 +140,22 @@ class Player:
             self._log.humans[self.trial_id] += reply.reward.value
         is_over: bool = reply.trial_is_over
         return is_over
+
+    async def _write(self, request: api.TrialActionRequest) -> bool:
+        """Write to the stream; return whether replies can still be read.
+
+        They cannot if a server that stops has ended the stream at this very moment: then gRPC's client drops replies
+        that it has received. What the last one would have told does not count.
+        """
+        assert self._stream is not None
+        try:
+            await self._stream.write(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.INTERNAL or "execute_batch" not in error.debug_error_string():
+                raise
+            self._log.humans.pop(self.trial_id, None)
+            return False
+        return True
 
 
 @contextlib.asynccontextmanager
