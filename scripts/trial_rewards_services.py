@@ -22,7 +22,7 @@ FAILING_ACTOR = 2
 
 
 class TrialLog:
-    """What actors were told, in all trials."""
+    """Everything that actors received, in all trials."""
 
     def __init__(self) -> None:
         self.ways: dict[str, str] = {}

@@ -18,7 +18,7 @@ SEEN = ("reward", "discount", "step_type")
 PICTURES = ("eye.rgb", "eye.depth")
 MOST_STREAMS = 6
 NOT_THERE = 13
-"""Which world is picked that is not there; an unlikely one."""
+"""Number that picks a world which does not exist."""
 NONSENSE = (
     (b"", "INVALID_ARGUMENT"),
     (b"\x1a\x7f", "INVALID_ARGUMENT"),
@@ -263,7 +263,7 @@ class ProtocolDriver:
 
 
 def describe(reply: rpc.EnvironmentResponse) -> tuple[Any, ...]:
-    """What is compared of any answer: its kind, and the code or the state."""
+    """Return the parts of a reply that are compared: its kind, and the code or the state."""
     kind = reply.WhichOneof("payload")
     if kind == "error":
         return kind, code_pb2.Code.Name(reply.error.code)

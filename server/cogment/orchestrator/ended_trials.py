@@ -1,4 +1,4 @@
-"""Ended trials: what is kept of them for calls that come later.
+"""Ended trials: the data that calls which come later need.
 
 An action for an ended trial that comes through a stream is answered with the trial's final reply, since clients of the
 Cogment SDK do not notice a stream that ends with an error. Feedback and messages go to the datalog. All other calls
@@ -50,7 +50,7 @@ class LateCalls:
 
 @dataclass
 class EndedTrial:
-    """What is kept of a trial that has ended."""
+    """The data of an ended trial that later calls need."""
 
     ending: Ending
     final_replies: dict[int, TrialActionReply] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class PathRecorder:
         self.files: dict[str, None] = {}
         """In the order in which calls enter them."""
         self.is_armed = False
-        """Whether to record from the next Action on."""
+        """Record from the next Action on."""
         self._is_recording = self._is_in_posted_call = False
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:

@@ -18,7 +18,7 @@ now = st.sampled_from([True, True, False])
 
 
 class Streams(RuleBasedStateMachine):
-    """What the driver can do, in any order."""
+    """Moves of the driver, in any order."""
 
     cpu: ClassVar[CPURenderer]
 

@@ -30,7 +30,7 @@ _logged_models: set[str] = set()
 """Models whose elements that are not drawn have been logged."""
 
 _CONSTRAINTS_PER_GEOM, _JACOBIANS = 4, 2
-"""What the arena of a simulation is expected to hold: constraints for each geom, and copies of their Jacobian."""
+"""Expected contents of a simulation's arena: constraints for each geom, and copies of their Jacobian."""
 _LANE_BYTES = 40 << 10
 """All else of a lane: pages that are not full, the struct of its simulation, the task and its random generator."""
 _MODEL_COPIES, _FAMILY_BYTES = 1.25, 16 << 20

@@ -236,7 +236,7 @@ def test_trials_that_are_over_are_forgotten_some_day(monkeypatch: pytest.MonkeyP
 
 
 def test_of_older_trials_only_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of ended trials is bounded by its size, too."""
+    """The memory of ended trials is bounded by their size, too."""
 
     async def scenario() -> None:
         monkeypatch.setattr("worldloom.server.cogment.orchestrator.ended_trials._MAX_BYTES", 200)
