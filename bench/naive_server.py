@@ -36,7 +36,7 @@ from worldloom.server.engine.memory import MemoryBudget
 from worldloom.server.engine.observations import AgentSpecs, ObservationSpec, ReplyLayoutCache
 from worldloom.server.engine.world import idle_action
 from worldloom.server.engine.world_settings import parse_join_settings
-from worldloom.worlds.episodes import RUNNING
+from worldloom.worlds.lanes import RUNNING
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import FamilyError, find_family
 from worldloom.worlds.settings import SettingError

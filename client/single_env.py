@@ -43,7 +43,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         observations, reward, terminated, truncated, info = self._env.step(_map_arrays(_add_lanes, action))
         return _map_arrays(_take_lane, observations), float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
 
-    def render(self) -> np.ndarray:  # type: ignore[override]  # one image
+    def render(self) -> np.ndarray:
         """Return the frame [height, width, 3] of the last step or reset."""
         return self._env.render()
 

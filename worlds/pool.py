@@ -3,7 +3,9 @@
 A lane is a row of the family's state. Freed lanes are reused and arrays grow by doubling; neither touches lanes in use.
 What is random in a lane depends on its own seed and episode, never on its row or on other lanes.
 
-A pool is used by one thread: the engine's. Its bookkeeping is done by the kernels of worldloom.worlds.episodes.
+A pool is used by one thread: the engine's. Its bookkeeping is done by small kernels, at the end of this module. NumPy
+could do the same, but takes a microsecond or more for each of some thirty operations, and that would be most of what a
+step of a few lanes costs.
 """
 
 import time
@@ -14,27 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from worldloom.kernels.compiling import announce_compiling
-from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
+from worldloom.kernels.compiling import announce_compiling, kernel_holding_gil
+from worldloom.kernels.tables import F32, F64, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
-from worldloom.worlds.episodes import (
-    INTERRUPTED,
-    LAST,
-    RUNNING,
-    count_running,
-    find_invalid_lane,
-    next_episode_seeds,
-    record_first_step,
-    record_step,
-)
-from worldloom.worlds.family import Family, LaneErrors, State, StepResult, resized
+from worldloom.worlds.family import Family, LaneErrors, StepResult
+from worldloom.worlds.lanes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, LaneRows
+from worldloom.worlds.random import scalar_mix
 
-_COLUMNS = (
-    *("scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"),
-    *("_in_use", "_has_static_instances", "_is_reseeded", "_mark", "_free"),
-)
-"""Names of the arrays with a row for each lane."""
 _EPISODE_COLUMNS = ("status", "step_type", "episode", "steps", "reward", "discount")
 """Names of those that a step changes."""
 _ASSUMED_BEGIN_S = 10e-3
@@ -42,88 +31,18 @@ _ASSUMED_BEGIN_S = 10e-3
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
-class Pool:
-    """Lanes of one family. Every array has a row for each lane; rows of lanes that are not in use have no meaning."""
+class Pool(LaneRows):
+    """Lanes of one family, their episodes, and what they show."""
 
     def __init__(self, family: Family, scene: Scene) -> None:
-        self.family = family
-        self.scene = scene
-        self.state = State(family.state_fields())
+        super().__init__(family, scene)
         self._called: set[str] = set()
-        self.scene_lane: I32 = np.zeros(0, np.int32)
-        self.status: U8 = np.zeros(0, np.uint8)
-        self.step_type: U8 = np.zeros(0, np.uint8)
-        self.episode: I64 = np.zeros(0, np.int64)
-        self.steps: I64 = np.zeros(0, np.int64)
-        self.reward: F32 | F64 = np.zeros((0, family.agents), family.reward_dtype)
-        self.discount: F32 = np.zeros(0, np.float32)
-        self._in_use: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._has_static_instances: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._is_reseeded: NDArray[np.bool_] = np.zeros(0, np.bool_)  # its state is that of an earlier seed's episode
-        self._reseeded_count = 0
-        self._mark: I64 = np.zeros(0, np.int64)  # scratch of find_invalid_lane
-        self._free: I64 = np.zeros(0, np.int64)  # a stack of freed lanes, as long as the other arrays
-        self._free_count = 0
-        self._used = 0
-        self._freed_rows = 0
         self.begin_s = _ASSUMED_BEGIN_S
         """Seconds that it took to begin an episode in a lane, the last time."""
 
-    @property
-    def lanes_in_use(self) -> int:
-        """Number of lanes that were added and not freed."""
-        return self._used - self._free_count
-
-    @property
-    def capacity(self) -> int:
-        """Number of lanes that the arrays have rows for."""
-        return len(self.status)
-
-    def reserve(self, count: int) -> None:
-        """Make room for so many lanes more, so that adding them in parts moves those in use once at most."""
-        fresh = max(0, count - self._free_count)
-        if self._used + fresh > self.capacity:
-            self._resize(max(self._used + fresh, 2 * self.capacity))
-        self.scene.reserve(count, self.family.rows_per_lane)
-
-    def add(self, seeds: NDArray[np.uint64]) -> I64:
-        """Add a lane for each seed and return their numbers. The first step of a lane begins its first episode."""
-        count = len(seeds)
-        reused = min(count, self._free_count)
-        fresh = count - reused
-        self.reserve(count)
-        lanes = np.empty(count, np.int64)
-        lanes[:reused] = self._free[self._free_count - reused : self._free_count]
-        lanes[reused:] = np.arange(self._used, self._used + fresh)
-        self._free_count -= reused
-        self._used += fresh
-        self._in_use[lanes] = True
-        self._has_static_instances[lanes] = False
-        self._is_reseeded[lanes] = False
-        self.state.clear(lanes[:reused])  # rows that were never used are 0
-        self.state.lane_seed[lanes] = seeds
-        self.scene_lane[lanes] = self.scene.add(count, self.family.rows_per_lane, self.family.static_rows)
-        self.status[lanes] = INTERRUPTED
-        self.step_type[lanes] = LAST
-        self.episode[lanes] = -1
-        self.steps[lanes] = 0
-        self.reward[lanes] = 0.0
-        self.discount[lanes] = 1.0
-        return lanes
-
     def free(self, lanes: I64) -> None:
         """Free lanes. Raise ValueError, and free none, if one is not in use or is listed twice."""
-        lanes = self._checked(lanes)
-        self.family.free(lanes, self.scene, self.scene_lane[lanes])
-        self.scene.free(self.scene_lane[lanes])
-        self._in_use[lanes] = False
-        self._reseeded_count -= int(np.count_nonzero(self._is_reseeded[lanes]))
-        self._free[self._free_count : self._free_count + len(lanes)] = lanes
-        self._free_count += len(lanes)
-        self.state.release(lanes)
-        self._freed_rows += len(lanes)
-        if self._freed_rows > self.capacity // 2:  # looking for the last lane in use costs as much as all rows
-            self._shrink()
+        super().free(self._checked(lanes))
 
     def begin(self, lanes: I64, keep_outcome: bool = False) -> None:
         """Begin an episode in each lane. `keep_outcome` leaves reward, discount and step type of the last step."""
@@ -318,23 +237,6 @@ class Pool:
             )
         return result
 
-    def _resize(self, capacity: int) -> None:
-        self.state.resize(capacity)
-        for name in _COLUMNS:
-            setattr(self, name, resized(getattr(self, name), capacity))
-
-    def _shrink(self) -> None:
-        """Release the rows behind the last lane in use, if they are most of all. Lanes keep their numbers."""
-        self._freed_rows = 0
-        in_use = np.flatnonzero(self._in_use[: self._used])
-        used = int(in_use[-1]) + 1 if len(in_use) else 0
-        if used <= self.capacity // 4:
-            free = self._free[: self._free_count]
-            free = free[free < used]
-            self._used, self._free_count = used, len(free)
-            self._resize(used)
-            self._free[: len(free)] = free
-
 
 def _as_kernel_array(given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
     """Return a C-contiguous array of this dtype and shape, as kernels are compiled for; copy only if necessary."""
@@ -343,3 +245,85 @@ def _as_kernel_array(given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, .
     fitted = np.empty(shape, dtype)
     fitted[...] = given
     return fitted
+
+
+# The kernels: `lanes` [n] are the rows of the other arrays that a call is about.
+
+
+@kernel_holding_gil
+def find_invalid_lane(lanes: I64, in_use: NDArray[np.bool_], mark: I64) -> int:
+    """Return the index in `lanes` of the first that is not in use, else of the first that is listed again, else -1.
+
+    `mark` is scratch with an element for each lane; it finds lanes listed twice without sorting.
+    """
+    for k in range(lanes.size):
+        if lanes[k] < 0 or lanes[k] >= in_use.size or not in_use[lanes[k]]:
+            return k
+    for k in range(lanes.size):
+        mark[lanes[k]] = k
+    for k in range(lanes.size):
+        if mark[lanes[k]] != k:
+            return k
+    return -1
+
+
+@kernel_holding_gil
+def count_running(lanes: I64, status: U8) -> int:
+    """Count the lanes whose episode is running."""
+    running = 0
+    for k in range(lanes.size):
+        running += status[lanes[k]] == RUNNING
+    return running
+
+
+@kernel_holding_gil
+def next_episode_seeds(lanes: I64, lane_seed: NDArray[np.uint64], episode: I64, seeds: NDArray[np.uint64]) -> None:
+    """Advance each lane to its next episode and write that episode's seed into `seeds` [n]."""
+    for k in range(lanes.size):
+        lane = lanes[k]
+        episode[lane] += 1
+        seeds[k] = scalar_mix(lane_seed[lane], episode[lane])
+
+
+@kernel_holding_gil
+def record_first_step(lanes: I64, steps: I64, reward: F32 | F64, discount: F32, step_type: U8, status: U8) -> None:
+    """Record that an episode has begun in each lane."""
+    for k in range(lanes.size):
+        lane = lanes[k]
+        steps[lane] = 0
+        for agent in range(reward.shape[1]):
+            reward[lane, agent] = 0.0
+        discount[lane] = 1.0
+        step_type[lane] = FIRST
+        status[lane] = RUNNING
+
+
+@kernel_holding_gil
+def record_step(
+    lanes: I64,
+    gained: F32 | F64,
+    terminated: NDArray[np.bool_],
+    max_steps: int,
+    adds_reward: bool,
+    steps: I64,
+    reward: F32 | F64,
+    discount: F32,
+    step_type: U8,
+    status: U8,
+) -> None:
+    """Record the result of a step of each lane: rewards `gained` [n, agents] and `terminated` [n].
+
+    The reward replaces that of the last step, or is added to it where an action is repeated. Termination has precedence
+    over the time limit where both come at the same step.
+    """
+    for k in range(lanes.size):
+        lane = lanes[k]
+        steps[lane] += 1
+        for agent in range(reward.shape[1]):
+            reward[lane, agent] = reward[lane, agent] + gained[k, agent] if adds_reward else gained[k, agent]
+        discount[lane] = 0.0 if terminated[k] else 1.0
+        if terminated[k]:
+            status[lane] = TERMINATED
+        else:
+            status[lane] = INTERRUPTED if steps[lane] >= max_steps else RUNNING
+        step_type[lane] = MID if status[lane] == RUNNING else LAST

@@ -21,7 +21,7 @@ from worldloom.server.engine.slices import begin_in_chunks
 from worldloom.server.engine.timing import Counters, TickBudget
 from worldloom.server.engine.world import FAILURES, Boundary, Step, World
 from worldloom.server.logs import Log
-from worldloom.worlds.episodes import INTERRUPTED
+from worldloom.worlds.lanes import INTERRUPTED
 
 log = Log("engine")
 
@@ -30,15 +30,10 @@ class NextEpisodes:
     """Worlds whose next episodes are being begun, and their steps, which wait for that."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: list[WaitingWorld] = []
 
     def add(self, steps: list[Step], observer: "FinalObserver") -> list[Step]:
         """Take over the steps of worlds with ended lanes, with their final observations; return the others."""
-        if all(step.agent.world.ended is None for step in steps):
-            return steps
         by_world: dict[World, list[Step]] = {}
         for step in steps:
             by_world.setdefault(step.agent.world, []).append(step)
@@ -47,34 +42,34 @@ class NextEpisodes:
         for world in ended:
             assert world.ended is not None
             waiting = [step for step in by_world.pop(world) if step not in failed]
-            self._waiting.append(_Waiting(world, waiting, world.lanes[world.ended]))
+            self.waiting.append(WaitingWorld(world, waiting, world.lanes[world.ended]))
             world.ended = None
         return [step for others in by_world.values() for step in others]
 
     def begin(self, budget: TickBudget) -> list[Step]:
         """Begin episodes, as many as there is time for, and some in any case; return the steps that are done."""
         done: list[Step] = []
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for number, one in enumerate(waiting):
             if number and budget.left_s <= 0:
-                self._waiting.insert(number - 1, one)  # before those that had their turn
+                self.waiting.insert(number - 1, one)  # before those that had their turn
             elif one.begin(budget):
                 done += [step for step in one.steps if step.agent.world.agents.get(step.agent.index) is step.agent]
             else:
-                self._waiting.append(one)
+                self.waiting.append(one)
         return done
 
     def remove(self, world: World, error: RequestError) -> None:
         """Fail the steps of a world that is gone."""
-        for one in self._waiting:
+        for one in self.waiting:
             if one.world is world:
                 for step in one.steps:
                     step.fail(error)
-        self._waiting = [one for one in self._waiting if one.world is not world]
+        self.waiting = [one for one in self.waiting if one.world is not world]
 
 
 @dataclass
-class _Waiting:
+class WaitingWorld:
     """A world with lanes that have to begin an episode before its steps are answered."""
 
     world: World

@@ -29,7 +29,7 @@ from worldloom.server.engine.stages import draw, fill_replies, simulate, write_s
 from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
 from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset, interrupt_sequences
 from worldloom.server.logs import Log
-from worldloom.worlds.episodes import INTERRUPTED
+from worldloom.worlds.lanes import INTERRUPTED
 
 log = Log("engine")
 
@@ -239,7 +239,8 @@ class Engine:
         steps += advanced
         self._touched.update(dict.fromkeys(postponed))
         timer.mark("simulate")
-        steps = self._begin_next_episodes(steps)
+        if self._next_episodes.waiting or any(step.agent.world.ended is not None for step in steps):
+            steps = self._begin_next_episodes(steps)
         if steps:
             groups = write_scene(steps, scene)
             timer.mark("plan")
@@ -250,7 +251,7 @@ class Engine:
                 for step in group.steps:
                     step.answer(step)
             timer.mark("fill")
-            self._count(steps)
+            self.counters.count_steps([len(step.agent.world.lanes) for step in steps])
         for world in resetting:
             self._finish_resets(world)
         if self.is_draining:
@@ -260,10 +261,8 @@ class Engine:
     def _begin_next_episodes(self, steps: list[Step]) -> list[Step]:
         """Begin the next episodes in worlds where that is part of the step; return the steps that can be answered."""
         observer = FinalObserver(self.renderer, self.directory.scene, self.counters, self.timer.mark)
-        steps = self._next_episodes.add(steps, observer)
-        if self._next_episodes:
-            steps = steps + self._next_episodes.begin(TickBudget(self.divided_work_s))
-            self.timer.mark("simulate")
+        steps = self._next_episodes.add(steps, observer) + self._next_episodes.begin(TickBudget(self.divided_work_s))
+        self.timer.mark("simulate")
         return steps
 
     def _ready_worlds(self) -> tuple[list[World], list[World], list[Step]]:
@@ -302,11 +301,6 @@ class Engine:
             return False
         return True
 
-    def _count(self, steps: list[Step]) -> None:
-        self.counters.ticks += 1
-        self.counters.steps += len(steps)
-        self.counters.lane_steps += sum(len(step.agent.world.lanes) for step in steps)
-
     def _drain(self) -> None:
         self.is_draining = True
 
@@ -338,7 +332,7 @@ class Engine:
     def _next_calls(self) -> list[Call] | None:
         """Wait for calls and return all of them; an empty list after a while without any, None to stop."""
         try:
-            is_busy = self._touched or self._additions or self._next_episodes
+            is_busy = self._touched or self._additions or self._next_episodes.waiting
             first = self._inbox.get(timeout=0.0 if is_busy else _REAP_EVERY_S)
         except queue.Empty:
             return []

@@ -24,8 +24,8 @@ from worldloom.server.engine.slices import begin_in_slices, separate
 from worldloom.server.engine.timing import Counters, TickBudget
 from worldloom.server.engine.world import FAILURES, Boundary, Step, World, finish_step
 from worldloom.server.logs import Log
-from worldloom.worlds.episodes import FIRST, INTERRUPTED, LAST, RUNNING
 from worldloom.worlds.family import LaneErrors
+from worldloom.worlds.lanes import FIRST, INTERRUPTED, LAST, RUNNING
 from worldloom.worlds.pool import Pool
 
 log = Log("engine")

@@ -4,7 +4,7 @@ The stage timer runs all the time: each mark attributes the time since the last 
 all the time that has passed, and work between two stages counts with the second.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -47,6 +47,12 @@ class Counters:
     """Frames drawn, by output."""
     camera_frames: dict[tuple[str, str], int] = field(default_factory=dict)
     """Frames drawn, by camera and output."""
+
+    def count_steps(self, lanes: Sequence[int]) -> None:
+        """Count the answered steps of a tick, each with the number of its lanes."""
+        self.ticks += 1
+        self.steps += len(lanes)
+        self.lane_steps += sum(lanes)
 
     def count_frames(self, camera: str, outputs: int, count: int) -> None:
         """Count the frames of so many views through a camera; `outputs` are bits."""

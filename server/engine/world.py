@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.tables import I64
 from worldloom.protos.errors import RequestError
-from worldloom.worlds.episodes import INTERRUPTED, RUNNING
 from worldloom.worlds.family import Family, Spec
+from worldloom.worlds.lanes import INTERRUPTED, RUNNING
 from worldloom.worlds.pool import Pool
 
 if TYPE_CHECKING:

@@ -4,19 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.worlds.episodes import (
-    FIRST,
-    INTERRUPTED,
-    LAST,
-    MID,
-    RUNNING,
-    TERMINATED,
-    count_running,
-    find_invalid_lane,
-    next_episode_seeds,
-    record_first_step,
-    record_step,
-)
+from worldloom.worlds.lanes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED
+from worldloom.worlds.pool import count_running, find_invalid_lane, next_episode_seeds, record_first_step, record_step
 from worldloom.worlds.random import mix
 
 CAPACITY = 12

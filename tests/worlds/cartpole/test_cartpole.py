@@ -17,7 +17,7 @@ from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.cartpole.family import SUBSTEP_S, SUBSTEPS, Cartpole
 from worldloom.worlds.cartpole.kernels import step_cartpoles
-from worldloom.worlds.episodes import FIRST, LAST, MID, RUNNING, TERMINATED
+from worldloom.worlds.lanes import FIRST, LAST, MID, RUNNING, TERMINATED
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError

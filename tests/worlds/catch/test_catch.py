@@ -14,8 +14,8 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.catch.family import Catch
-from worldloom.worlds.episodes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED
 from worldloom.worlds.family import State
+from worldloom.worlds.lanes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
