@@ -13,7 +13,7 @@ import numpy as np
 from worldloom.kernels.outputs import OUTPUT_COUNT
 from worldloom.kernels.tables import I64, ViewTable
 from worldloom.protos.errors import Internal, RequestError
-from worldloom.render.arena import PROCESS_MEMORY
+from worldloom.render.arena import PROCESS_MEMORY, address_of
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.observations import FINAL_LANES
@@ -188,7 +188,7 @@ def _frame_offsets(step: Step, camera: str, count: int) -> I64:
     assert step.final is not None
     for spec, frames in zip(step.request.final_observations, step.final, strict=True):
         if spec.camera == camera:
-            offsets[:, spec.output] = frames.ctypes.data + frames.strides[0] * np.arange(count)
+            offsets[:, spec.output] = address_of(frames) + frames.strides[0] * np.arange(count)
     return offsets
 
 
