@@ -5,10 +5,12 @@ A connection leads to a server (`worldloom.client.grpc_connection`) or to an eng
 and renderer. This is the only place where the client package imports the server, which `make check` verifies.
 """
 
+import copy
 import os
-from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from worldloom.client.errors import LostConnection, ServerError
 from worldloom.protos.addresses import Address, UnixAddress, parse_address
@@ -20,6 +22,9 @@ AUTO = "auto"
 """The renderer unless one is given."""
 MAX_REPLY_BYTES = 2**31 - 1
 """The largest reply that a client accepts, which is the largest that protobuf allows."""
+
+
+_Result = TypeVar("_Result")
 
 
 class Connection(Protocol):
@@ -34,6 +39,16 @@ class Connection(Protocol):
 
     def receive(self, timeout_s: float | None = None) -> bytes:
         """Return the next reply; LostConnection if there will be none. `timeout_s` replaces the connection's own."""
+
+    @property
+    def has_reply(self) -> bool:
+        """True if `receive` would return or raise at once."""
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition about this connection and its siblings is true; it may change with their replies."""
+
+    def open_sibling(self) -> "Connection":
+        """Open another connection to the same server or engine."""
 
     def close(self) -> None:
         """Release everything. Closing twice does nothing."""
@@ -70,42 +85,91 @@ def open_connection(address: str, credentials: Credentials, renderer: str, timeo
     return GrpcConnection(parsed, credentials, timeout_s)
 
 
-def is_on_this_machine(address: str) -> bool:
+def is_on_this_machine(address: Address) -> bool:
     """True if the server at an address surely runs on this machine."""
-    parsed = parse_address(address)
-    return isinstance(parsed, UnixAddress) or parsed.is_loopback
+    return isinstance(address, UnixAddress) or address.is_loopback
 
 
 class LocalConnection:
-    """An engine in this process. It works on the calling thread, while its client waits for a reply."""
+    """An engine in this process. It works on the calling thread, while its client waits for a reply.
+
+    All siblings have the same engine, which works on the requests of all of them. The last to close closes it.
+    """
 
     address = LOCAL
+
+    def __init__(self, renderer: str) -> None:
+        self._engine = _LocalEngine(renderer)
+        self._stream = self._engine.open_stream()
+
+    def send(self, request: bytes) -> None:
+        """Queue a request until a reply is waited for."""
+        self._stream.send(request)
+
+    def receive(self, timeout_s: float | None = None) -> bytes:
+        """Run the engine until the oldest request has been answered, and return its reply."""
+        return self._engine.run(self._stream.receive)
+
+    @property
+    def has_reply(self) -> bool:
+        """True if there is a reply, or there will be none."""
+        return self._stream.has_reply or self._engine.is_closed
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Run the engine until a condition is true."""
+        self._engine.run(partial(self._stream.run_until, condition))
+
+    def open_sibling(self) -> "LocalConnection":
+        """Open another connection to the same engine."""
+        sibling = copy.copy(self)
+        sibling._stream = self._engine.open_stream()
+        return sibling
+
+    def close(self) -> None:
+        """Leave the world, and close the engine if this was its last connection."""
+        self._engine.close_stream(self._stream)
+
+
+class _LocalEngine:
+    """An engine, until its last stream is closed or it is interrupted."""
 
     def __init__(self, renderer: str) -> None:
         # Imported here: clients of servers need neither kernels nor a renderer.
         from worldloom.server.transports.in_process import InProcess
 
         self._server: InProcess | None = InProcess(renderer)
-        self._requests: deque[bytes] = deque()
+        self._streams: list[Any] = []
 
-    def send(self, request: bytes) -> None:
-        """Queue a request until its reply is received."""
-        self._requests.append(request)
+    @property
+    def is_closed(self) -> bool:
+        return self._server is None
 
-    def receive(self, timeout_s: float | None = None) -> bytes:
-        """Run the engine on the oldest request, and return its reply."""
+    def open_stream(self) -> Any:
+        stream = self.run(lambda: self._server.open_stream())  # type: ignore[union-attr]  # run has checked it
+        self._streams.append(stream)
+        return stream
+
+    def run(self, work: Callable[[], _Result]) -> _Result:
+        """Do some work of the engine, with errors as those of a server."""
         if self._server is None:
             raise LostConnection("the engine in this process was closed, or interrupted in the middle of a step")
         try:
-            return self._server.answer(self._requests.popleft())
+            return work()
         except RequestError as error:
             raise ServerError(error.code, str(error)) from error
         except BaseException:  # such as Ctrl-C: the engine may be in the middle of anything
-            self.close()
+            self._close()
             raise
 
-    def close(self) -> None:
-        """Close the engine."""
+    def close_stream(self, stream: Any) -> None:
+        if stream in self._streams:
+            self._streams.remove(stream)
+            if self._streams:
+                self.run(stream.close)
+            else:
+                self._close()
+
+    def _close(self) -> None:
         server, self._server = self._server, None
         if server is not None:
             server.close()

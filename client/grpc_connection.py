@@ -8,7 +8,7 @@ import os
 import queue
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,17 @@ _END_TIMEOUT_S = 2.0
 class GrpcConnection:
     """One gRPC stream, on a connection of its own."""
 
-    def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        credentials: Credentials,
+        timeout_s: float,
+        arrival: threading.Event | None = None,
+    ) -> None:
+        """Open a connection. `arrival` is set when a reply has come, for all siblings."""
         self.address = address
+        self._credentials = credentials
+        self._arrival = threading.Event() if arrival is None else arrival
         self._timeout_s = timeout_s
         self._is_secure = credentials.tls_ca is not None
         self._has_replied = False
@@ -50,7 +59,7 @@ class GrpcConnection:
         if not self._call.add_callback(self._note_end):
             self._has_ended.set()
         reader = threading.Thread(
-            target=_queue_replies, args=(self._call, self._replies), name="worldloom-client", daemon=True
+            target=_queue_replies, args=(self._call, self._replies, self._arrival), name="worldloom-client", daemon=True
         )
         self._threads.append(reader)
         reader.start()
@@ -69,13 +78,29 @@ class GrpcConnection:
         try:
             reply = self._replies.get(timeout=limit_s)
         except queue.Empty:
-            raise self._end(
-                LostConnection(f"no answer from the server at {self.address} within {limit_s:g} s (timeout_s)")
-            ) from None
+            raise self._end(LostConnection(self._describe_silence(limit_s))) from None
         if isinstance(reply, bytes):
             self._has_replied = True
             return reply
         raise self._end(self._explain(reply)) from reply
+
+    @property
+    def has_reply(self) -> bool:
+        """True if there is a reply, or there will be none."""
+        return self._closed_by is not None or not self._replies.empty()
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition is true, which replies to this connection or a sibling may make true."""
+        while True:
+            self._arrival.clear()  # before the condition is checked: it may become true in between
+            if condition():
+                return
+            if not self._arrival.wait(self._timeout_s):
+                raise self._end(LostConnection(self._describe_silence(self._timeout_s)))
+
+    def open_sibling(self) -> "GrpcConnection":
+        """Open another connection to the same server."""
+        return GrpcConnection(self.address, self._credentials, self._timeout_s, self._arrival)
 
     def close(self) -> None:
         """End the stream and its connection."""
@@ -111,6 +136,9 @@ class GrpcConnection:
             if thread is not threading.current_thread():  # which may be one of them, in a garbage collection
                 thread.join(_END_TIMEOUT_S)
 
+    def _describe_silence(self, limit_s: float) -> str:
+        return f"no answer from the server at {self.address} within {limit_s:g} s (timeout_s)"
+
     def _explain(self, error: grpc.RpcError | None) -> ClientError:
         """Return a ClientError for the end of the stream; None is an end without an error."""
         if error is None:
@@ -142,15 +170,19 @@ class GrpcConnection:
         return f"cannot connect to {self.address}: {details}{hint}"
 
 
-def _queue_replies(call: Any, replies: "queue.SimpleQueue[bytes | grpc.RpcError | None]") -> None:
+def _queue_replies(
+    call: Any, replies: "queue.SimpleQueue[bytes | grpc.RpcError | None]", arrival: threading.Event
+) -> None:
     """Queue replies until the stream ends; last its error, or None. Runs on the connection's thread."""
     try:
         while True:
             replies.put(next(call))
+            arrival.set()
     except StopIteration:
         replies.put(None)
     except grpc.RpcError as error:
         replies.put(error)
+    arrival.set()
 
 
 def _open_channel(address: Address, credentials: Credentials) -> grpc.Channel:

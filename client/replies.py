@@ -35,6 +35,9 @@ _FIXED_SIZE_DTYPES = frozenset({"float32", "float64", "int8", "uint8"})
 _MIN_VIEW_BYTES = 1 << 16
 """Smaller arrays are copied: that takes microseconds, and a number that is kept does not keep a whole reply alive."""
 
+_MAX_FORMS = 64
+"""Forms of replies that are kept."""
+
 Arrays: TypeAlias = dict[str, np.ndarray]
 
 
@@ -49,6 +52,18 @@ class _Tensor(NamedTuple):
     start: int
     end: int
     shape: tuple[int, ...]
+
+
+class _Form(NamedTuple):
+    """A form of replies."""
+
+    between: list[tuple[int, int, bytes]]
+    """All bytes that are not numbers of tensors, with their positions."""
+    tensors: dict[int, _Tensor]
+
+    def fits(self, reply: bytes) -> bool:
+        """True if a reply of the same size has this form."""
+        return all(reply[start:end] == same for start, end, same in self.between)
 
 
 class _WritableBytes:
@@ -66,15 +81,14 @@ class StepReader:
     """Decoder of replies to steps that ask for the same observations.
 
     Successive replies mostly differ in their numbers alone. So the positions of all tensors are kept, with the bytes
-    between them, and a reply with the same bytes there is not walked again.
+    between them, and a reply with the same bytes there is not walked again. Replies of different sizes have different
+    forms: some observations have a row for each episode that ended.
     """
 
     def __init__(self, expected: Mapping[int, Spec]) -> None:
         self._expected = expected
-        self._size_bytes = -1
-        self._between: list[tuple[int, int, bytes]] = []
-        """All bytes of the last reply that are not numbers of tensors, with their positions."""
-        self._tensors: dict[int, _Tensor] = {}
+        self._forms: dict[int, _Form] = {}
+        """Known forms of replies, by the size of the reply."""
 
     def read(self, reply: bytes) -> Arrays:
         """Return the observations of a reply by name: exactly those expected.
@@ -82,24 +96,25 @@ class StepReader:
         Large ones are views of the reply; they are writable, and keep the reply alive.
         """
         try:
-            if not self._has_known_form(reply):
-                self._find_tensors(reply)
+            form = self._forms.get(len(reply))
+            if form is None or not form.fits(reply):
+                form = self._find_form(reply)
             memory = np.asarray(_WritableBytes(reply))
-            return {spec.name: _read_array(memory, self._tensors[uid], spec) for uid, spec in self._expected.items()}
+            return {spec.name: _read_array(memory, form.tensors[uid], spec) for uid, spec in self._expected.items()}
         except (_UnusualForm, WireError):
             return _read_with_protobuf(reply, self._expected)
 
-    def _has_known_form(self, reply: bytes) -> bool:
-        return len(reply) == self._size_bytes and all(reply[start:end] == same for start, end, same in self._between)
-
-    def _find_tensors(self, reply: bytes) -> None:
+    def _find_form(self, reply: bytes) -> _Form:
         tensors = _walk_reply(reply)
         if tensors.keys() != self._expected.keys():
             raise _UnusualForm
         ranges = sorted((tensor.start, tensor.end) for tensor in tensors.values())
         starts, ends = [0, *(end for _, end in ranges)], [*(start for start, _ in ranges), len(reply)]
-        self._between = [(start, end, reply[start:end]) for start, end in zip(starts, ends, strict=True)]
-        self._tensors, self._size_bytes = tensors, len(reply)
+        between = [(start, end, reply[start:end]) for start, end in zip(starts, ends, strict=True)]
+        if len(self._forms) >= _MAX_FORMS:
+            self._forms.clear()
+        self._forms[len(reply)] = form = _Form(between, tensors)
+        return form
 
 
 def _walk_reply(data: bytes) -> dict[int, _Tensor]:
@@ -174,21 +189,22 @@ def _read_unique_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int
 
 def _read_array(memory: np.ndarray, tensor: _Tensor, spec: Spec) -> np.ndarray:
     dtype = _DTYPES.get(tensor.payload_field)
-    if dtype != spec.dtype or tensor.shape != spec.shape:
+    shape = tensor.shape
+    if dtype != spec.dtype or not spec.allows(shape):
         raise _UnusualForm
     data = memory[tensor.start : tensor.end]
     if dtype not in _FIXED_SIZE_DTYPES:
-        values = read_varints(data, prod(spec.shape), dtype)
+        values = read_varints(data, prod(shape), dtype)
         if values is None:
             raise _UnusualForm
-        return values.reshape(spec.shape)
-    if len(data) != spec.size_bytes:
+        return values.reshape(shape)
+    if len(data) != prod(shape) * spec.wire_dtype.itemsize:
         raise _UnusualForm
     if len(data) < _MIN_VIEW_BYTES:
         data = data.copy()
     values = data.view(spec.wire_dtype)
     # Unaligned floats are legal, but much of NumPy then works on a copy, made anew each time.
-    return (values if values.flags.aligned else values.copy()).reshape(spec.shape)
+    return (values if values.flags.aligned else values.copy()).reshape(shape)
 
 
 def _read_with_protobuf(reply: bytes, expected: Mapping[int, Spec]) -> Arrays:
@@ -205,7 +221,7 @@ def _read_with_protobuf(reply: bytes, expected: Mapping[int, Spec]) -> Arrays:
             raise BadReply(
                 f"{spec.name!r} cannot be decoded ({error}): expected {spec.dtype} {list(spec.shape)}"
             ) from error
-        if value.dtype != spec.dtype or value.shape != spec.shape:
+        if value.dtype != spec.dtype or not spec.allows(value.shape):
             raise BadReply(
                 f"{spec.name!r} is {value.dtype} {list(value.shape)}: expected {spec.dtype} {list(spec.shape)}"
             )

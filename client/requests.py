@@ -38,11 +38,19 @@ class StepWriter:
 
     def write(self, actions: Mapping[str, ArrayLike]) -> list[bytes]:
         """Return the map of actions of a StepRequest, in pieces; BadAction if one is not in its space."""
+        return self.encode(self.validate(actions))
+
+    def validate(self, actions: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+        """Return the actions as arrays of their dtypes; BadAction if one is not in its space."""
         if not isinstance(actions, Mapping):
             raise BadAction(f"actions are {type(actions).__name__}: expected a dict of {self._names}")
         if actions.keys() != self._actions.keys():
             raise BadAction(f"actions are {', '.join(map(repr, actions)) or 'none'}: expected {self._names}, each once")
-        return [piece for name, writer in self._actions.items() for piece in writer.write(actions[name])]
+        return {name: writer.validate(actions[name]) for name, writer in self._actions.items()}
+
+    def encode(self, actions: Mapping[str, np.ndarray]) -> list[bytes]:
+        """Return the map of actions of a StepRequest, in pieces, from the arrays of `validate`."""
+        return [piece for name, writer in self._actions.items() for piece in writer.encode(actions[name])]
 
     @property
     def _names(self) -> str:
@@ -79,9 +87,8 @@ class _ActionWriter:
         self._payload: int = tensor_utils.np_type_to_data_type(self._dtype)  # also the number of the payload's field
         self._uid = varint_tag(_KEY) + varint(spec.uid)
 
-    def write(self, value: ArrayLike) -> list[bytes]:
+    def encode(self, array: np.ndarray) -> list[bytes]:
         """Return the entry of the map of actions, in pieces."""
-        array = self._validate(value)
         data = array.tobytes() if self._dtype.name in _FIXED_SIZE_DTYPES else write_varints(array)
         array_head = field_header(_ARRAY, len(data))
         payload_head = field_header(self._payload, len(array_head) + len(data))
@@ -89,7 +96,7 @@ class _ActionWriter:
         entry = (self._uid, field_header(_VALUE, sum(map(len, tensor))), *tensor)
         return [field_header(_ACTIONS, sum(map(len, entry))), *entry]
 
-    def _validate(self, value: ArrayLike) -> np.ndarray:
+    def validate(self, value: ArrayLike) -> np.ndarray:
         """Return the action as an array of its dtype; BadAction if it is not in its space."""
         spec = self._spec
         try:

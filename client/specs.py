@@ -1,7 +1,7 @@
 """Specs of actions and observations, parsed from the reply to a join."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -21,7 +21,7 @@ class Spec:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    """Of all lanes: the first dimension is the number of lanes."""
+    """Of all lanes: the first dimension is the number of lanes, or -1 if it varies from reply to reply."""
     low: np.ndarray | None
     """The least value, for all elements or for each; None: no limit but the dtype's own."""
     high: np.ndarray | None
@@ -37,6 +37,15 @@ class Spec:
         """Bytes of an array of this spec in memory."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
+    def allows(self, shape: tuple[int, ...]) -> bool:
+        """True if an array may have this shape."""
+        return shape == self.shape or (self.shape[:1] == (-1,) and len(shape) > 0 and shape[1:] == self.shape[1:])
+
+    def with_lanes(self, lanes: int) -> "Spec":
+        """Return the spec for another number of lanes. All lanes have the same limits."""
+        low, high = (bound if bound is None or bound.ndim == 0 else bound[:1] for bound in (self.low, self.high))
+        return replace(self, shape=(lanes, *self.shape[1:]), low=low, high=high)
+
 
 def parse_specs(specs: Iterable[tuple[int, rpc.TensorSpec]]) -> dict[str, Spec]:
     """Parse specs, given with their UIDs. Returns them by name, in the order of their UIDs."""
@@ -45,9 +54,11 @@ def parse_specs(specs: Iterable[tuple[int, rpc.TensorSpec]]) -> dict[str, Spec]:
 
 def _parse_spec(uid: int, spec: rpc.TensorSpec) -> Spec:
     shape = tuple(spec.shape)
-    if spec.dtype in (rpc.INVALID_DATA_TYPE, rpc.STRING, rpc.PROTO) or any(side < 0 for side in shape):
+    if spec.dtype in (rpc.INVALID_DATA_TYPE, rpc.STRING, rpc.PROTO) or any(side < 0 for side in shape[1:]):
         kind = rpc.DataType.Name(spec.dtype) if spec.dtype in rpc.DataType.values() else f"type {spec.dtype}"
-        raise BadReply(f"{spec.name!r} is {kind} {list(shape)}: expected numbers of a fixed shape; do not ask for it")
+        raise BadReply(
+            f"{spec.name!r} is {kind} {list(shape)}: expected numbers, of a shape that is fixed but for the lanes; do not ask for it"
+        )
     dtype = np.dtype(tensor_utils.data_type_to_np_type(spec.dtype))
     return Spec(uid, spec.name, dtype.name, shape, *_parse_bounds(spec, dtype, shape))
 
@@ -60,6 +71,8 @@ def _parse_bounds(
         payload = value.WhichOneof("payload")
         array = b"" if payload is None else getattr(value, payload).array
         bounds = np.frombuffer(array, dtype) if isinstance(array, bytes) else np.array(array, dtype)
+        if shape[:1] == (-1,):
+            bounds = bounds[:0]  # there is none for each element of what varies
         if bounds.size > 1 and bounds.size != prod(shape):
             raise BadReply(f"{spec.name!r} has {bounds.size} bounds: expected one, or one for each of {list(shape)}")
         found.append(None if bounds.size == 0 else bounds.reshape(shape if bounds.size > 1 else ()))

@@ -1,7 +1,6 @@
-"""A Gymnasium vector environment: many lanes of one family, behind one connection."""
+"""A Gymnasium vector environment: many lanes of one family, behind one connection or several."""
 
 import math
-import operator
 import os
 import time
 import weakref
@@ -15,19 +14,40 @@ from google.rpc import code_pb2
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from worldloom.client.arguments import (
+    MAX_SEED,
+    MODES,
+    Autoreset,
+    parse_autoreset,
+    parse_env_id,
+    parse_first_lane,
+    parse_integer,
+    parse_options,
+    parse_seeds,
+)
 from worldloom.client.connections import Credentials
+from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError, LostConnection, ServerError
-from worldloom.client.frames import Channels, arrange_channels, arrange_space
-from worldloom.client.replies import Arrays
+from worldloom.client.frames import Channels, arrange_space
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.specs import dtypes_and_shapes
-from worldloom.client.vector_world import Transport, VectorWorld, is_frame, split_outcome
+from worldloom.client.streams import LaneResults, LaneStreams, Observing
+from worldloom.client.vector_world import Transport, VectorWorld, create_vector_world, is_frame
 from worldloom.client.world import check_settings
 
 _RETRY_INTERVAL_S = 0.1
 _FIRST_REPLY_S = 5.0
 """Time for the first reply of a server to `reconnect`, before it tries again. Servers give it in milliseconds; this is
 for one that is so busy with many clients that it takes seconds."""
+_OWN_ARGUMENTS = {
+    "family": "family",
+    "lanes": "num_envs",
+    "seed": "seed",
+    "autoreset": "autoreset",
+    "action_repeat": "action_repeat",
+    "first_lane": "first_lane",
+}
+"""Settings of CreateWorld that are not the family's -> their arguments."""
 
 Observations: TypeAlias = Any
 """A dict of arrays by name, or one array if the env is flat. Each user knows which, and a checker does not."""
@@ -40,9 +60,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     """A Gymnasium vector environment of `num_envs` lanes of a family; a lane is one independent simulation.
 
     Observations are dicts keyed by the full name, actions dicts keyed by the action's name; with `flat`, both are one
-    array. A lane whose episode has ended starts the next one with the following step, which ignores its action and has
-    a reward of 0 (NEXT_STEP). Arrays of observations belong to the caller: they are writable, and later steps do not
-    change them. An env can be pickled: unpickled, it is a new env with the same arguments.
+    array. Arrays of observations belong to the caller: they are writable, and later steps do not change them. An env
+    can be pickled: unpickled, it is a new env with the same arguments.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012  # as in the base class; each env has a copy of its own
@@ -65,10 +84,16 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         observations: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
         seed: int | None = None,
-        render_mode: Literal["rgb_array"] | None = None,
+        first_lane: int | Sequence[int] = 0,
+        autoreset: Autoreset | AutoresetMode = "next_step",
+        action_repeat: int = 1,
         flat: bool = False,
         channels: Channels | None = None,
+        frame_stack: int = 1,
         clip_actions: bool = False,
+        episode_statistics: bool = False,
+        render_mode: Literal["rgb_array"] | None = None,
+        streams: int = 1,
         transport: Transport = "auto",
         renderer: Literal["auto", "gl", "cpu"] = "auto",
         token: str | None = None,
@@ -92,13 +117,24 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
                 derived from it; `worldloom describe FAMILY` says how. Those of `dmc` are `seed`, `seed + 1` and so on,
                 as users of dm_control number their environments: seeds of two runs must be `num_envs` apart, or
                 they share lanes.
-            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
+            first_lane: The number of the first lane, from which the seeds of lanes follow, or a list with the numbers
+                of all lanes. Two envs of 512 lanes equal one of 1,024 if the second has `first_lane=512`.
+            autoreset: The beginning of the next episode in a lane: `next_step` with the step after the last, which
+                ignores its action; `same_step` within the last step, whose observations are then in `info`; `disabled`
+                when `reset` is called with a mask of lanes.
+            action_repeat: Times that each step applies its actions. Rewards are added, and an end stops it.
             flat: One observation and all actions as plain arrays instead of dicts: the observation is a Box; integer
                 actions are Discrete or MultiDiscrete and counted from 0, float actions a Box of one dimension.
             channels: The axis of channels in frames: `last` [height, width, channels], `first` [channels, height,
-                width], with one channel where there is none. The default is `last` for flat envs; else gray, depth and
-                segmentation have no channel axis.
+                width], with one channel where there is none. The default is `last` for flat envs and stacked frames;
+                else gray, depth and segmentation have no channel axis.
+            frame_stack: Frames of so many steps along the axis of channels, oldest first. At the beginning of an
+                episode all are its first frame.
             clip_actions: Floats beyond the range of their action become the nearest value in it, instead of BadAction.
+            episode_statistics: Return, length and seconds of ended episodes in `info`, as Gymnasium's wrapper
+                RecordEpisodeStatistics adds them.
+            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
+            streams: Number of streams that the lanes are divided over, for `recv` with `min_lanes`.
             transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
             renderer: The renderer of an engine in this process; servers have their own.
             token: The token that the server was given with --token-file.
@@ -109,7 +145,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._arguments = arguments  # to pickle
-        check_settings(settings, {"family": "family", "lanes": "num_envs", "seed": "seed"})
+        check_settings(settings, _OWN_ARGUMENTS)
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}: expected 'rgb_array' or None")
         if isinstance(observations, str):
@@ -122,38 +158,49 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         if not timeout_s > 0:
             raise ValueError(f"timeout_s is {timeout_s}: expected seconds, more than 0")
         self.address = address
-        self.num_envs = _parse_integer("num_envs", num_envs, 1, 2**31 - 1)
-        self.autoreset_mode = AutoresetMode.NEXT_STEP
-        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
-        self._names = names
+        self.num_envs = parse_integer("num_envs", num_envs, 1, 2**31 - 1)
+        frame_stack = parse_integer("frame_stack", frame_stack, 1, 2**16)
+        action_repeat = parse_integer("action_repeat", action_repeat, 1, 2**31 - 1)
+        rendered_name = next((name for name in names if name.endswith(".rgb")), None)
+        if rendered_name is None and render_mode is not None:
+            rendered_name = "eye.rgb"
+        self.render_mode = None if rendered_name is None else "rgb_array"
+        if channels is None and (flat or frame_stack > 1):
+            channels = "last"
+        self._observing = Observing(names, rendered_name, channels, frame_stack, parse_autoreset(autoreset))
+        self.autoreset_mode = MODES[self._observing.autoreset]
         self._is_flat = flat
-        self._channels: Channels | None = "last" if channels is None and flat else channels
-        self._seed = None if seed is None else _parse_integer("seed", seed, 0, 2**64 - 1)
-        self._rendered_frames: np.ndarray | None = None
-        """The frames of the last step or reset, for `render`."""
-        self._rendered_name = next((name for name in names if name.endswith(".rgb")), None)
-        if self._rendered_name is None and render_mode is not None:
-            self._rendered_name = "eye.rgb"
-        self.render_mode = None if self._rendered_name is None else "rgb_array"
-        self._world_arguments: dict[str, Any] = {
-            "names": names if self._rendered_name is None else (*names, self._rendered_name),
-            "world_settings": {"family": family, "lanes": self.num_envs, **(settings or {})},
-            "join_settings": {"width": width, "height": height, "samples": samples},
+        self._statistics = EpisodeStatistics(self.num_envs) if episode_statistics else None
+        self._stream_arguments: dict[str, Any] = {
+            "lanes": self.num_envs,
+            "streams": parse_integer("streams", streams, 1, self.num_envs),
+            "first_lane": parse_first_lane(first_lane, self.num_envs),
             "clip_actions": clip_actions,
+        }
+        self._world_settings: dict[str, Any] = {
+            "family": family,
+            **(settings or {}),
+            **({} if seed is None else {"seed": parse_integer("seed", seed, 0, MAX_SEED)}),
+            "autoreset": self._observing.autoreset,
+            "action_repeat": action_repeat,
+        }
+        self._world_arguments: dict[str, Any] = {
+            "names": self._observing.requested,
+            "join_settings": {"width": width, "height": height, "samples": samples},
             "transport": transport,
             "credentials": Credentials(token, tls_ca, tls_cert, tls_key),
             "renderer": renderer,
             "timeout_s": timeout_s,
+            "clip_actions": clip_actions,
         }
         self._connect()
         try:
-            self._flat_actions = FlatActions(self._world.actions, self.num_envs) if flat else None
-            self.single_action_space = self._build_action_space()
-            self.single_observation_space = self._build_observation_space()
+            self._build_spaces()
+            render_fps = float(self._streams.first_world.read_property("world.steps_per_s"))
         except BaseException:
             self.close()
             raise
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode, "render_fps": render_fps}
 
     @cached_property
     def observation_space(self) -> gymnasium.Space[Any]:  # type: ignore[override]  # an attribute in the base class
@@ -163,7 +210,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     @property
     def transport(self) -> str:
         """The transport that was chosen: `local`, `shm` or `grpc`."""
-        return self._world.transport
+        return self._streams.first_world.transport
 
     @property
     def unshared_steps(self) -> int:
@@ -171,80 +218,87 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
         These are slower. It happens while the program keeps the frames of as many steps as shared memory has room for.
         """
-        return self._world.unshared_steps
+        return self._streams.unshared_steps
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Start new episodes in all lanes. A seed restarts the random numbers of all of them."""
-        if options:
-            raise ValueError(f"options are {options!r}: expected none; all lanes are reset together, or by themselves")
-        checked_seed = None if seed is None else _parse_integer("seed", seed, 0, 2**64 - 1)
-        super().reset(seed=checked_seed)
-        self._check_open()
-        self._is_reset = self._is_stepping = False
-        self._world.send_reset(checked_seed)
-        observations = self._receive()
+        """Start new episodes in all lanes, or with autoreset disabled in those of `options["reset_mask"]`.
+
+        One seed restarts the random numbers of all these lanes. A list has a seed for each lane, or None for a lane
+        that goes on with its own.
+        """
+        mask = self._send_reset(seed, options)
+        results = self._streams.receive()
         self._is_reset = True
-        return self._select(observations), {}
+        if self._statistics is not None:
+            self._statistics.begin(slice(None) if mask is None else mask)
+        return self._select(results), {}
+
+    def async_reset(self) -> None:
+        """Start new episodes in all lanes without waiting; `recv` returns their first observations."""
+        self._send_reset(None, None)
+        self._is_reset = True
 
     def step(self, actions: Actions) -> StepResult:
         """Step all lanes. Raises BadAction before anything is sent if an action is not in its space."""
         self.send(actions)
-        return self.recv()
+        return self._conclude(self._streams.receive())
 
-    def send(self, actions: Actions) -> None:
-        """Send a step without waiting for its result, which `recv` returns."""
+    def send(self, actions: Actions, env_id: Sequence[int] | np.ndarray | None = None) -> None:
+        """Send a step without waiting for its result, which `recv` returns.
+
+        With `env_id`, actions are for these lanes, in this order. A stream steps as soon as all its lanes have one.
+        """
         self._check_open()
         if not self._is_reset:
             raise gymnasium.error.ResetNeeded("a step before the first reset: expected env.reset() first")
-        if self._is_stepping:
-            raise ClientError("a step while another is under way: expected env.recv() first")
-        self._world.send(
-            actions if self._flat_actions is None else self._flat_actions.unflatten(actions, self.num_envs)
-        )
-        self._is_stepping = True
+        lanes = None if env_id is None else parse_env_id(env_id, self.num_envs)
+        self._streams.check_idle(lanes)
+        count = self.num_envs if lanes is None else len(lanes)
+        by_name = actions if self._flat_actions is None else self._flat_actions.unflatten(actions, count)
+        self._streams.send(self._streams.writer(count).validate(by_name), lanes)
 
-    def recv(self) -> StepResult:
-        """Wait for the result of the step that `send` has sent."""
+    def recv(self, min_lanes: int | None = None) -> StepResult:
+        """Wait for the results of what was sent, and return them with the indices of their lanes, `info["env_id"]`.
+
+        Results are of all lanes under way. With `min_lanes` they are of the streams that are ready as soon as these
+        have at least so many lanes together; arrays then have a row for each of these lanes.
+        """
         self._check_open()
-        if not self._is_stepping:
-            raise ClientError("nothing to receive: expected env.send(actions) first")
-        try:
-            observations = self._receive()
-        except ClientError:
-            self._is_stepping = False
-            raise
-        self._is_stepping = False  # not after KeyboardInterrupt: then the result can still be received
-        return self._select(observations), *split_outcome(observations), {}
+        if min_lanes is not None:
+            min_lanes = parse_integer("min_lanes", min_lanes, 1, self.num_envs)
+        results = self._streams.receive(min_lanes)
+        *found, info = self._conclude(results)
+        return *found, {"env_id": results.lanes.copy(), **info}  # type: ignore[return-value]  # the number is right
 
     def render(self) -> np.ndarray:  # type: ignore[override]  # one image instead of a tuple
         """Return one image [height, width, 3] with the frames of all lanes, as of the last step or reset."""
-        if self._rendered_name is None:
+        if self._observing.rendered_name is None:
             raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
-        if self._rendered_frames is None:
+        frames = self._streams.rendered_frames
+        if frames is None:
             raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
-        return _tile(self._rendered_frames)
+        return _tile(frames)
 
     def reconnect(self, wait_s: float = 0.0) -> None:
         """Create a new world with the same settings after a lost connection; call `reset` next.
 
         Tries again for up to `wait_s` seconds while there is no server, or one that is stopping or does not answer.
         """
-        before = self._world
+        before = self._streams.first_world
         self._finalizer()
         until_s = time.monotonic() + wait_s
         while not self._try_to_connect(is_last_try=time.monotonic() + _RETRY_INTERVAL_S > until_s):
             time.sleep(_RETRY_INTERVAL_S)
         for kind in ("actions", "observations"):
-            old, new = (dtypes_and_shapes(getattr(world, kind)) for world in (before, self._world))
+            old, new = (dtypes_and_shapes(getattr(world, kind)) for world in (before, self._streams.first_world))
             if old != new:
                 self.close()
                 raise ClientError(f"the server at {self.address} now has {kind} {new}: expected {old}; make a new env")
 
     def close_extras(self, **kwargs: Any) -> None:
         """Destroy the world and close the connection. `close` calls this."""
-        self._rendered_frames = None
         self._finalizer()
 
     def __enter__(self) -> "VectorEnv":
@@ -254,35 +308,41 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self.close()
 
     def __repr__(self) -> str:
-        family = self._world_arguments["world_settings"]["family"]
+        family = self._world_settings["family"]
         return f"VectorEnv({self.address!r}, {family!r}, num_envs={self.num_envs}, transport={self.transport!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self._arguments), (), {"spec": self.spec}
 
-    def _build_action_space(self) -> gymnasium.Space[Any]:
+    def _build_spaces(self) -> None:
+        world, names = self._streams.first_world, self._observing.names
+        actions = {name: spec.with_lanes(self.num_envs) for name, spec in world.actions.items()}
+        self._flat_actions = FlatActions(actions, self.num_envs) if self._is_flat else None
         if self._flat_actions is not None:
-            return self._flat_actions.space
-        return build_action_space(self._world.actions.values(), self.num_envs)
-
-    def _build_observation_space(self) -> gymnasium.Space[Any]:
-        specs = [self._world.observations[name] for name in self._names]
-        found = build_observation_space(specs, self.num_envs)
-        for name in filter(is_frame, self._names):
-            found.spaces[name] = arrange_space(found[name], self._channels)
-        return found[self._names[0]] if self._is_flat else found
+            self.single_action_space = self._flat_actions.space
+        else:
+            self.single_action_space = build_action_space(actions.values(), self.num_envs)
+        found = build_observation_space([world.observations[name] for name in names], world.lanes)
+        for name in filter(is_frame, names):
+            found.spaces[name] = arrange_space(found[name], self._observing.channels, self._observing.frame_stack)
+        self.single_observation_space = found[names[0]] if self._is_flat else found
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def _connect(self, first_timeout_s: float | None = None) -> None:
-        arguments = {**self._world_arguments, "first_timeout_s": first_timeout_s}
-        if self._seed is not None:
-            arguments["world_settings"] = {**arguments["world_settings"], "seed": self._seed}
-        self._world = VectorWorld(self.address, **arguments)
+        def create(lane_settings: Mapping[str, Any], sibling: VectorWorld | None) -> VectorWorld:
+            return create_vector_world(
+                self.address,
+                world_settings={**self._world_settings, **lane_settings},
+                first_timeout_s=first_timeout_s,
+                sibling=sibling,
+                **self._world_arguments,
+            )
+
+        self._streams = LaneStreams(create, self._observing, **self._stream_arguments)
         # Runs when the env is garbage collected or the process ends, too.
-        self._finalizer = weakref.finalize(self, self._world.close)
+        self._finalizer = weakref.finalize(self, self._streams.close)
         self.closed = False
         self._is_reset = False
-        self._is_stepping = False
-        self._rendered_frames = None
 
     def _try_to_connect(self, is_last_try: bool) -> bool:
         timeout_s = self._world_arguments["timeout_s"]
@@ -294,18 +354,24 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             return False
         return True
 
-    def _receive(self) -> Arrays:
-        observations = self._world.receive()
-        if self._rendered_name is not None:
-            self._rendered_frames = observations[self._rendered_name]
-        return observations
+    def _send_reset(self, seed: Any, options: Mapping[str, Any] | None) -> np.ndarray | None:
+        """Send a reset of all lanes, or of some; return the mask of these."""
+        seeds = parse_seeds(seed, self.num_envs)
+        mask = parse_options(options, self.num_envs, self._observing.autoreset)
+        self._check_open()
+        if mask is not None and not self._is_reset:
+            raise gymnasium.error.ResetNeeded("a reset of some lanes before the first: expected env.reset() first")
+        super().reset(seed=seeds if isinstance(seeds, int) else None)
+        self._is_reset = False
+        self._streams.reset(seeds, mask)
+        return mask
 
-    def _select(self, observations: Arrays) -> Observations:
-        chosen = {
-            name: arrange_channels(observations[name], self._channels) if is_frame(name) else observations[name]
-            for name in self._names
-        }
-        return chosen[self._names[0]] if self._is_flat else chosen
+    def _conclude(self, results: LaneResults) -> StepResult:
+        info = build_info(results, self._statistics, self._observing.names[0] if self._is_flat else None)
+        return self._select(results), results.reward, results.terminated, results.truncated, info
+
+    def _select(self, results: LaneResults) -> Observations:
+        return results.observations[self._observing.names[0]] if self._is_flat else results.observations
 
     def _check_open(self) -> None:
         if self.closed:
@@ -321,16 +387,3 @@ def _tile(frames_nhwc: np.ndarray) -> np.ndarray:
     padded[:count] = frames_nhwc
     by_rows = padded.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
     return by_rows.reshape(rows * height, columns * width, channels)
-
-
-def _parse_integer(name: str, given: Any, least: int, greatest: int) -> int:
-    try:
-        if isinstance(given, bool | np.bool_):
-            raise TypeError
-        value = operator.index(given)
-    except TypeError:
-        hint = ", from which the seeds of the lanes are derived" if name == "seed" else ""
-        raise TypeError(f"{name} is {given!r}: expected one integer{hint}") from None
-    if not least <= value <= greatest:
-        raise ValueError(f"{name} is {value}: expected an integer from {least} to {greatest}")
-    return value

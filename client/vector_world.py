@@ -12,7 +12,14 @@ import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from numpy.typing import ArrayLike
 
-from worldloom.client.connections import LOCAL, MAX_REPLY_BYTES, Credentials, is_on_this_machine, open_connection
+from worldloom.client.connections import (
+    LOCAL,
+    MAX_REPLY_BYTES,
+    Connection,
+    Credentials,
+    is_on_this_machine,
+    open_connection,
+)
 from worldloom.client.errors import BadReply, NoSharedMemory, ServerError
 from worldloom.client.replies import Arrays, StepReader
 from worldloom.client.requests import StepWriter, write_observation_request, write_step
@@ -26,45 +33,32 @@ _log = logging.getLogger("worldloom.client")
 _ALWAYS_REQUESTED = ("reward", "discount", "step_type")
 _SHARED_SUFFIX = "@shm"
 _FRAME_SUFFIXES = tuple(f".{name}" for name in OUTPUT_NAMES)
-_LAST = 2
-"""The step_type of an episode's last step."""
 
 
 class VectorWorld:
-    """A world with lanes, created and joined, with the observations `names` besides reward, discount and step_type."""
+    """A world with lanes, joined, with the observations `names` besides reward, discount and step_type."""
 
     def __init__(
         self,
-        address: str,
+        world: World,
         names: Sequence[str],
         *,
-        world_settings: Mapping[str, Any],
         join_settings: Mapping[str, Any],
-        transport: Transport,
-        credentials: Credentials,
-        renderer: str,
-        timeout_s: float,
+        transport: Transport = "auto",
         clip_actions: bool = False,
-        first_timeout_s: float | None = None,
     ) -> None:
-        """Create and join a world. `first_timeout_s` is for the server's first reply; None is `timeout_s`."""
-        if transport not in get_args(Transport):
-            raise ValueError(f"transport is {transport!r}: expected one of {', '.join(get_args(Transport))}")
-        if address == LOCAL and transport != "auto":
-            raise ValueError(f"transport is {transport!r} for {LOCAL!r}: expected auto, which is no transport there")
-        self._clip_actions = clip_actions
+        """Join a world; it is closed if that fails. `create_vector_world` creates and joins one."""
         self._names = tuple(dict.fromkeys((*_ALWAYS_REQUESTED, *names)))
         self._join_settings = {**join_settings, "max_reply_bytes": MAX_REPLY_BYTES}
+        self._clip_actions = clip_actions
         self._shared: SharedFrames | None = None
-        self._is_local = address == LOCAL
         self._is_shared = False
         """True if the pending step asked for frames in shared memory."""
         self.unshared_steps = 0
         """Steps that asked for frames in the reply because no shared memory was free."""
-        connection = open_connection(address, credentials, renderer, timeout_s)
-        self._world = World(connection, world_settings, first_timeout_s)
+        self._world = world
         try:
-            self._join(address, transport)
+            self._join(transport)
         except BaseException:
             self.close()
             raise
@@ -74,18 +68,26 @@ class VectorWorld:
         """The transport of frames: `local`, `shm` or `grpc`."""
         if self._shared is not None:
             return "shm"
-        return LOCAL if self._is_local else "grpc"
+        return LOCAL if self._world.connection.address == LOCAL else "grpc"
 
-    def send_reset(self, seed: int | None) -> None:
-        """Reset the world, and send a step for the first observations of the new episodes."""
+    @property
+    def connection(self) -> Connection:
+        """The connection to the server or engine."""
+        return self._world.connection
+
+    def send_reset(self, settings: Mapping[str, Any] | None = None) -> None:
+        """Reset the world with settings of ResetWorld, and send a step for the first observations."""
         self._world.discard_replies()
-        self._world.reset(seed)
+        self._world.reset(settings or {})
         self._world.send_bytes(write_step([], self._choose_request()))
 
     def send(self, actions: Mapping[str, ArrayLike]) -> None:
         """Send a step; BadAction before anything is sent."""
-        encoded = self._writer.write(actions)
-        self._world.send_bytes(write_step(encoded, self._choose_request()))
+        self.send_valid(self._writer.validate(actions))
+
+    def send_valid(self, actions: Mapping[str, np.ndarray]) -> None:
+        """Send a step with arrays that were validated, by `StepWriter.validate`."""
+        self._world.send_bytes(write_step(self._writer.encode(actions), self._choose_request()))
 
     def receive(self) -> Arrays:
         """Return the observations of the pending step."""
@@ -101,6 +103,14 @@ class VectorWorld:
     def read_property(self, key: str) -> Any:
         """Read a property of the server or of this world."""
         return self._world.read_property(key)
+
+    def join_again(self, names: Sequence[str], *, join_settings: Mapping[str, Any], **more: Any) -> "VectorWorld":
+        """Join the same world once more, for another of its agents, through a connection of its own.
+
+        Arguments are those of VectorWorld; `join_settings` may have the number of the agent (`agent`). The agents of a
+        world step together: send the steps of all of them before the first is received.
+        """
+        return VectorWorld(self._world.open_again(), names, join_settings=join_settings, **more)
 
     def close(self) -> None:
         """Destroy the world and close the connection. Closing twice does nothing."""
@@ -123,10 +133,11 @@ class VectorWorld:
         self.unshared_steps += 1
         return self._request_frames
 
-    def _join(self, address: str, transport: Transport) -> None:
+    def _join(self, transport: Transport) -> None:
+        address = self._world.connection.address
         if transport == "shm":
             self._join_with_shared_memory()
-        elif transport == "auto" and address != LOCAL and is_on_this_machine(address):
+        elif transport == "auto" and not isinstance(address, str) and is_on_this_machine(address):
             try:
                 self._join_with_shared_memory()
             except NoSharedMemory:
@@ -180,13 +191,37 @@ class VectorWorld:
         self._request_positions, self._read_positions = write_observation_request(positions), StepReader(positions).read
 
 
+def create_vector_world(
+    address: str,
+    names: Sequence[str],
+    *,
+    world_settings: Mapping[str, Any],
+    join_settings: Mapping[str, Any],
+    transport: Transport,
+    credentials: Credentials,
+    renderer: str,
+    timeout_s: float,
+    clip_actions: bool = False,
+    first_timeout_s: float | None = None,
+    sibling: VectorWorld | None = None,
+) -> VectorWorld:
+    """Create a world on a server or an engine, and join it.
+
+    `first_timeout_s` is for the server's first reply; None is `timeout_s`. With a `sibling`, the world is on the same
+    engine as that one, through another connection.
+    """
+    if transport not in get_args(Transport):
+        raise ValueError(f"transport is {transport!r}: expected one of {', '.join(get_args(Transport))}")
+    if address == LOCAL and transport != "auto":
+        raise ValueError(f"transport is {transport!r} for {LOCAL!r}: expected auto, which is no transport there")
+    if sibling is None:
+        connection = open_connection(address, credentials, renderer, timeout_s)
+    else:
+        connection = sibling.connection.open_sibling()
+    world = World(connection, world_settings, first_timeout_s)
+    return VectorWorld(world, names, join_settings=join_settings, transport=transport, clip_actions=clip_actions)
+
+
 def is_frame(name: str) -> bool:
     """True if an observation of this name is a frame of a camera."""
     return name.endswith(_FRAME_SUFFIXES)
-
-
-def split_outcome(observations: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return reward, terminated and truncated, as Gymnasium defines them."""
-    is_last = observations["step_type"] == _LAST
-    terminated = is_last & (observations["discount"] == 0.0)
-    return observations["reward"].astype(np.float64), terminated, is_last & ~terminated

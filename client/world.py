@@ -1,12 +1,14 @@
 """One world on a server: created, joined, stepped, left and destroyed through one connection.
 
-The client creates the world for itself and is its only user, so `World.close` destroys it.
+A client creates the world for itself, so `World.close` destroys it. Where the world has several agents, the others join
+it through `World.open_again`.
 
 Versions: a client checks the server's version when it connects. Settings and observations of a worldloom server may
 change from one minor version to the next, so both sides have to be of the same one: 0.3.1 and 0.3.7 go together, 0.3.1
 and 0.4.0 do not. Other dm_env_rpc clients do not check.
 """
 
+import copy
 import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping
@@ -37,7 +39,7 @@ _UNKNOWN_PROPERTY_CODES = (
 
 
 class World:
-    """A world, for as long as this object is open. It owns the connection."""
+    """A world, for as long as this object is open. It owns the connection, and destroys the world that it created."""
 
     def __init__(
         self, connection: Connection, settings: Mapping[str, Any], first_timeout_s: float | None = None
@@ -48,6 +50,7 @@ class World:
         """
         self.connection = connection
         self.name = ""
+        self._is_creator = True
         self._pending = 0
         """The number of requests whose replies have not been received."""
         try:
@@ -57,6 +60,17 @@ class World:
         except BaseException:
             self.close()
             raise
+
+    def open_again(self) -> "World":
+        """Return the same world through another connection to its server, for another of its agents.
+
+        Each agent joins through a connection of its own. Closing the result leaves the world, and destroys nothing.
+        """
+        again = copy.copy(self)
+        again.connection = self.connection.open_sibling()
+        again._pending = 0
+        again._is_creator = False
+        return again
 
     def send(self, request: Any) -> Any:
         """Send a request and wait for its response, both protobuf objects. DmEnvAdaptor calls this, too."""
@@ -90,12 +104,12 @@ class World:
         """Leave the world, so that it can be joined with other settings."""
         self.send(rpc.LeaveWorldRequest())
 
-    def reset(self, seed: int | None) -> None:
-        """Start new episodes with the next step. A seed restarts the random numbers, as in a world created with it."""
-        if seed is None:
-            self.send(rpc.ResetRequest())
+    def reset(self, settings: Mapping[str, Any]) -> None:
+        """Start new episodes with the next step, with settings of ResetWorld such as `seed`, or none."""
+        if settings:
+            self.send(rpc.ResetWorldRequest(world_name=self.name, settings=pack_settings(settings)))
         else:
-            self.send(rpc.ResetWorldRequest(world_name=self.name, settings=pack_settings({"seed": seed})))
+            self.send(rpc.ResetRequest())
 
     def read_property(self, key: str, timeout_s: float | None = None) -> Any:
         """Read a property of the server or of this world."""
@@ -107,10 +121,10 @@ class World:
         with suppress(Exception):
             if self.name:
                 name, self.name = self.name, ""
-                for request in (
-                    rpc.EnvironmentRequest(leave_world=rpc.LeaveWorldRequest()),
-                    rpc.EnvironmentRequest(destroy_world=rpc.DestroyWorldRequest(world_name=name)),
-                ):
+                requests = [rpc.EnvironmentRequest(leave_world=rpc.LeaveWorldRequest())]
+                if self._is_creator:
+                    requests.append(rpc.EnvironmentRequest(destroy_world=rpc.DestroyWorldRequest(world_name=name)))
+                for request in requests:
                     self.send_bytes(request.SerializeToString())
                 while self._pending:
                     self.connection.receive(_CLOSE_TIMEOUT_S)

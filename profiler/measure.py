@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 
 from worldloom.client.connections import AUTO, LOCAL, Credentials
 from worldloom.client.spaces import build_action_space
-from worldloom.client.vector_world import VectorWorld
+from worldloom.client.vector_world import VectorWorld, create_vector_world
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
 from worldloom.server.launch import ServerProcess
@@ -172,7 +172,7 @@ class Measurement:
 
 def measure(configuration: Configuration, address: str, settings: Mapping[str, Any], seconds: float) -> Measurement:
     """Step a world of this configuration for `seconds`; `address` is `local` or a server's."""
-    world = VectorWorld(
+    world = create_vector_world(
         address,
         [f"eye.{output}" for output in configuration.outputs],
         world_settings={"family": configuration.family, "lanes": configuration.lanes, "seed": 0, **settings},
@@ -183,7 +183,7 @@ def measure(configuration: Configuration, address: str, settings: Mapping[str, A
         timeout_s=_TIMEOUT_S,
     )
     with closing(world):
-        world.send_reset(None)
+        world.send_reset()
         world.receive()
         actions = _sample_actions(world, configuration.lanes)
         _step_for(world, actions, seconds * _WARM_UP_FRACTION)

@@ -1,8 +1,10 @@
-"""An engine and one dm_env_rpc stream on the calling thread: the same bytes as over gRPC, without a server."""
+"""An engine on the calling thread, and dm_env_rpc streams to it: the same bytes as over gRPC, without a server."""
 
 import functools
+from collections import deque
+from collections.abc import Callable
 
-from worldloom.protos.errors import Internal
+from worldloom.protos.errors import FailedPrecondition, Internal, RequestError
 from worldloom.render.choose import make_renderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import Session
@@ -16,33 +18,115 @@ _NO_LIMITS = Limits(
     max_reply_bytes=2**31 - 1,
 )
 """Limits of an engine with one user, who may use all that the machine has."""
-_MAX_TICKS = 4
-"""Ticks after which a request is answered, since there are no other agents to wait for."""
+_MAX_IDLE_TICKS = 4
+"""Ticks without a reply, one after the other, after which nothing is left to do for the requests that wait."""
 
 
 class InProcess:
-    """An engine for one client. It must be used by the thread that creates it."""
+    """An engine for one program. It must be used by the thread that creates it."""
 
     def __init__(self, renderer: str = "auto", timers: bool = True) -> None:
-        self._engine = Engine(functools.partial(make_renderer, renderer), _NO_LIMITS, timers)
-        self._engine.open()
-        self._replies: Replies = []
-        route = self._engine.router.register(self._replies.extend)
-        self._session = Session(self._engine, "local", functools.partial(route.send, None))
-        self._engine.tick([self._session.open])
+        self.engine = Engine(functools.partial(make_renderer, renderer), _NO_LIMITS, timers)
+        self.engine.open()
+        self._streams: list[InProcessStream] = []
+        self._opened = 0
+        self.route = self.engine.router.register(_deliver)
 
-    def answer(self, request: bytes) -> bytes:
-        """Return the reply to a request. Its bytes are reused for another once nothing refers to them."""
-        self._engine.tick([functools.partial(self._session.receive, request)])
-        for _ in range(_MAX_TICKS):
-            if self._replies:
-                reply: bytes
-                _, reply = self._replies.pop()
-                return reply
-            self._engine.tick([])
-        raise Internal("the engine gave no answer; its log says why")
+    def open_stream(self) -> "InProcessStream":
+        """Open a stream, which has a session of its own."""
+        self._opened += 1
+        stream = InProcessStream(self, f"local-{self._opened}")
+        self._streams.append(stream)
+        self.engine.tick([stream.session.open])
+        return stream
+
+    def tick(self) -> bool:
+        """Run the engine once, on the next request of each stream; return whether there was a request or a reply."""
+        calls = [call for stream in self._streams if (call := stream.next_call()) is not None]
+        return self.engine.tick(calls) or bool(calls)
+
+    def close_stream(self, stream: "InProcessStream") -> None:
+        """Leave the stream's world."""
+        if stream in self._streams:
+            self._streams.remove(stream)
+            self.engine.tick([stream.session.close])
 
     def close(self) -> None:
-        """Leave the world, and release the renderer."""
-        self._engine.tick([self._session.close])
-        self._engine.close()
+        """Leave all worlds, and release the renderer."""
+        for stream in list(self._streams):
+            self.close_stream(stream)
+        self.engine.close()
+
+
+class _Inbox:
+    """Replies to a stream that have not been taken. The engine's session refers to this, and not to the stream."""
+
+    def __init__(self) -> None:
+        self.replies: deque[bytes] = deque()
+        self.is_expecting = False
+        """The engine has a request of the stream that it has not answered."""
+
+    def deliver(self, reply: bytes) -> None:
+        """Take a reply from the engine."""
+        self.is_expecting = False
+        self.replies.append(reply)
+
+
+class InProcessStream:
+    """A stream of requests and replies. As over gRPC, a request waits until the one before it has been answered."""
+
+    def __init__(self, server: InProcess, name: str) -> None:
+        self._server = server
+        self._requests: deque[bytes] = deque()
+        self._inbox = _Inbox()
+        self.session = Session(server.engine, name, functools.partial(server.route.send, self._inbox))
+
+    def send(self, request: bytes) -> None:
+        """Queue a request; the engine works on it when someone waits for a reply."""
+        self._requests.append(request)
+
+    def next_call(self) -> "functools.partial[None] | None":
+        """Return the call that hands the next request to the session, if that can take one."""
+        if self._inbox.is_expecting or not self._requests:
+            return None
+        self._inbox.is_expecting = True
+        return functools.partial(self.session.receive, self._requests.popleft())
+
+    @property
+    def has_reply(self) -> bool:
+        """There is a reply that has not been received."""
+        return bool(self._inbox.replies)
+
+    def receive(self) -> bytes:
+        """Run the engine until there is a reply. Its bytes are reused for another once nothing refers to them."""
+        if not self._inbox.replies:
+            self.run_until(lambda: self.has_reply)
+        return self._inbox.replies.popleft()
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        """Run the engine, on the requests of all streams, until a condition is true."""
+        idle_ticks = 0
+        while not condition():
+            idle_ticks = 0 if self._server.tick() else idle_ticks + 1
+            if idle_ticks > _MAX_IDLE_TICKS:
+                raise self._explain_silence()
+
+    def _explain_silence(self) -> RequestError:
+        """Return the error for a request that the engine cannot answer yet."""
+        agent = self.session.agent
+        count = 0 if agent is None else len(agent.world.agents)
+        if agent is not None and count > 1:
+            return FailedPrecondition(
+                f"no answer for agent {agent.index}: its world waits for the steps of all its {count} agents; expected "
+                "all to be sent before the first is received"
+            )
+        return Internal("the engine gave no answer; its log says why")
+
+    def close(self) -> None:
+        """Leave the world."""
+        self._server.close_stream(self)
+
+
+def _deliver(replies: Replies) -> None:
+    for inbox, reply in replies:
+        inbox.deliver(reply)

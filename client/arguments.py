@@ -1,0 +1,87 @@
+"""Arguments of environments, checked: integers, seeds, masks and numbers of lanes."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+Autoreset: TypeAlias = Literal["next_step", "same_step", "disabled"]
+MAX_SEED = 2**64 - 1
+MODES: Mapping[Autoreset, AutoresetMode] = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+"""Gymnasium's names of the modes."""
+RESET_MASK = "reset_mask"
+
+
+def parse_integer(name: str, given: Any, least: int, greatest: int) -> int:
+    """Return an integer from a range; TypeError or ValueError for anything else."""
+    try:
+        if isinstance(given, bool | np.bool_):
+            raise TypeError
+        value = operator.index(given)
+    except TypeError:
+        hint = ", from which the seeds of the lanes are derived" if name == "seed" else ""
+        raise TypeError(f"{name} is {given!r}: expected one integer{hint}") from None
+    if not least <= value <= greatest:
+        raise ValueError(f"{name} is {value}: expected an integer from {least} to {greatest}")
+    return value
+
+
+def parse_autoreset(given: Any) -> Autoreset:
+    """Return a mode of autoreset by our name, given as that or as Gymnasium's enum."""
+    for name, mode in MODES.items():
+        if given == name or given is mode:
+            return name
+    raise ValueError(f"autoreset is {given!r}: expected one of {', '.join(map(repr, get_args(Autoreset)))}")
+
+
+def parse_seeds(given: Any, lanes: int) -> int | list[int | None] | None:
+    """Return the seed of a reset: one for all lanes, one or None for each lane, or None."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+        return parse_integer("seed", given, 0, MAX_SEED)
+    if len(given) != lanes:
+        raise ValueError(f"seed has {len(given)} elements: expected {lanes}, an integer or None for each lane")
+    each = enumerate(given)
+    return [None if seed is None else parse_integer(f"seed[{lane}]", seed, 0, MAX_SEED) for lane, seed in each]
+
+
+def parse_first_lane(given: Any, lanes: int) -> int | list[int]:
+    """Return the number of the first lane, or the numbers of all lanes."""
+    if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
+        return parse_integer("first_lane", given, 0, MAX_SEED)
+    numbers = [parse_integer(f"first_lane[{lane}]", number, 0, MAX_SEED) for lane, number in enumerate(given)]
+    if len(set(numbers)) != lanes or len(numbers) != lanes:
+        raise ValueError(f"first_lane has {len(numbers)} numbers: expected {lanes} different ones, or the first alone")
+    return numbers
+
+
+def parse_options(options: Mapping[str, Any] | None, lanes: int, autoreset: Autoreset) -> np.ndarray | None:
+    """Return the mask of lanes that a reset is for, from its options; None for all lanes."""
+    if not options:
+        return None
+    if set(options) != {RESET_MASK} or autoreset != "disabled":
+        hint = "all lanes are reset together, or by themselves" if autoreset != "disabled" else "or reset_mask alone"
+        raise ValueError(f"options are {options!r}: expected none; {hint}")
+    mask = np.asarray(options[RESET_MASK])
+    if mask.dtype != np.bool_ or mask.shape != (lanes,):
+        raise ValueError(f"{RESET_MASK} is {mask.dtype} {list(mask.shape)}: expected bool [{lanes}], true for a reset")
+    return mask
+
+
+def parse_env_id(given: Any, lanes: int) -> np.ndarray:
+    """Return indices of lanes, each once."""
+    env_id = np.asarray(given)
+    if env_id.ndim != 1 or not len(env_id) or env_id.dtype.kind not in "iu":
+        raise ValueError(f"env_id is {env_id.dtype} {list(env_id.shape)}: expected the indices of some lanes, integers")
+    if env_id.min() < 0 or env_id.max() >= lanes:
+        raise ValueError(f"env_id has {env_id.min()} to {env_id.max()}: expected lanes from 0 to {lanes - 1}")
+    if np.bincount(env_id.astype(np.int64)).max() > 1:
+        raise ValueError("env_id has a lane twice: expected each lane once")
+    return env_id
