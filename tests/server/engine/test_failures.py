@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.support.engine_streams import FIRST, RUNNING, TERMINATED, EngineHarness, Stream, refused
+from scripts.support.engine_streams import FIRST, LAST, MID, RUNNING, TERMINATED, EngineHarness, Stream, refused
 from tests.support.faulty_families import Faulty, Unspeakable
 from worldloom.render.cpu import CPURenderer
 from worldloom.worlds.registry import Registry
@@ -234,3 +234,28 @@ def test_a_world_whose_actions_change_with_a_reset_goes_by_the_new_ones(harness:
     stream.step()
     assert float(stream.step("reward").observations["reward"]) == 0.5 - 3
     assert float(stream.step("reward", steer=-5).observations["reward"]) == 0.5 - 5
+
+
+@pytest.mark.parametrize("fault", ["reset", "observe", "no observation", "place_camera", "mesh that is not there"])
+def test_a_family_that_fails_at_the_end_of_an_episode(harness: EngineHarness, fault: str) -> None:
+    """Where the next episode begins within the step, its observations and the last ones are made in that step."""
+    broken, sound = harness.stream(), harness.stream()
+    broken.join(broken.create("faulty", lanes=2, autoreset="same_step"), width=4, height=4)
+    sound.join(sound.create("cartpole", lanes=2, autoreset="same_step", max_steps=2), width=4, height=4)
+    harness.step_all(broken, sound)
+    harness.step_all(broken, sound)
+    Faulty.fault = fault
+    asked = {broken: ("count@final", "eye.rgb@final", "final_lanes"), sound: ("eye.rgb@final", "final_lanes")}
+    for stream, names in asked.items():
+        stream.post_step(*names)
+    harness.settle()
+    Faulty.fault = ""
+    told = sound.step_reply()
+    assert told.observations["final_lanes"].tolist() == [0, 1]
+    assert told.observations["eye.rgb@final"].any()
+    with refused("INTERNAL", "faulty"):
+        broken.step_reply()
+    for _ in range(2):
+        kinds = [broken.step("step_type", *asked[broken]).observations["step_type"].tolist() for _ in range(3)]
+        assert kinds == [[FIRST] * 2, [MID] * 2, [LAST] * 2]
+        broken.reset()
