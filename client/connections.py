@@ -6,13 +6,15 @@ and renderer. This is the only place where the client package imports the server
 """
 
 import os
-from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from worldloom.client.errors import LostConnection, ServerError
 from worldloom.protos.addresses import Address, UnixAddress, parse_address
 from worldloom.protos.errors import RequestError
+
+if TYPE_CHECKING:
+    from worldloom.server.transports.in_process import InProcess
 
 LOCAL = "local"
 """The address of an engine in this process."""
@@ -35,6 +37,9 @@ class Connection(Protocol):
     def receive(self, timeout_s: float | None = None) -> bytes:
         """Return the next reply; LostConnection if there will be none. `timeout_s` replaces the connection's own."""
 
+    def open_another(self) -> "Connection":
+        """Open another stream to the same engine, for another agent."""
+
     def close(self) -> None:
         """Release everything. Closing twice does nothing."""
 
@@ -54,7 +59,10 @@ def open_connection(address: str, credentials: Credentials, renderer: str, timeo
     if address == LOCAL:
         if credentials != Credentials():
             raise ValueError(f"a token or certificates for {LOCAL!r}: expected none, they are for servers")
-        return LocalConnection(renderer)
+        # Imported here: clients of servers need neither kernels nor a renderer.
+        from worldloom.server.transports.in_process import InProcess
+
+        return LocalConnection(InProcess(renderer))
     try:
         parsed = parse_address(address)
     except ValueError as error:
@@ -77,35 +85,34 @@ def is_on_this_machine(address: str) -> bool:
 
 
 class LocalConnection:
-    """An engine in this process. It works on the calling thread, while its client waits for a reply."""
+    """A stream to an engine in this process. It works on the calling thread, while its client waits for a reply."""
 
     address = LOCAL
 
-    def __init__(self, renderer: str) -> None:
-        # Imported here: clients of servers need neither kernels nor a renderer.
-        from worldloom.server.transports.in_process import InProcess
-
-        self._server: InProcess | None = InProcess(renderer)
-        self._requests: deque[bytes] = deque()
+    def __init__(self, server: "InProcess") -> None:
+        self._server = server
+        self._stream = server.open_stream()
 
     def send(self, request: bytes) -> None:
-        """Queue a request until its reply is received."""
-        self._requests.append(request)
+        """Queue a request until a reply is received."""
+        self._stream.requests.append(request)
 
     def receive(self, timeout_s: float | None = None) -> bytes:
-        """Run the engine on the oldest request, and return its reply."""
-        if self._server is None:
+        """Run the engine, and return the reply to the oldest request."""
+        if self._server.is_closed:
             raise LostConnection("the engine in this process was closed, or interrupted in the middle of a step")
         try:
-            return self._server.answer(self._requests.popleft())
+            return self._server.answer(self._stream)
         except RequestError as error:
             raise ServerError(error.code, str(error)) from error
         except BaseException:  # such as Ctrl-C: the engine may be in the middle of anything
-            self.close()
+            self._server.close()
             raise
 
+    def open_another(self) -> "LocalConnection":
+        """Open another stream to the same engine."""
+        return LocalConnection(self._server)
+
     def close(self) -> None:
-        """Close the engine."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        """Close the stream, and with the last one the engine."""
+        self._server.close_stream(self._stream)

@@ -31,6 +31,7 @@ class GrpcConnection:
 
     def __init__(self, address: Address, credentials: Credentials, timeout_s: float) -> None:
         self.address = address
+        self._credentials = credentials
         self._timeout_s = timeout_s
         self._is_secure = credentials.tls_ca is not None
         self._has_replied = False
@@ -76,6 +77,10 @@ class GrpcConnection:
             self._has_replied = True
             return reply
         raise self._end(self._explain(reply)) from reply
+
+    def open_another(self) -> "GrpcConnection":
+        """Open another stream to the same server, on a connection of its own."""
+        return GrpcConnection(self.address, self._credentials, self._timeout_s)
 
     def close(self) -> None:
         """End the stream and its connection."""

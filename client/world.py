@@ -1,12 +1,14 @@
 """One world on a server: created, joined, stepped, left and destroyed through one connection.
 
-The client creates the world for itself and is its only user, so `World.close` destroys it.
+The client creates the world for itself and is its only user, so `World.close` destroys it. Further agents of the same
+client join it through streams of their own (`World.open_another`).
 
 Versions: a client checks the server's version when it connects. Settings and observations of a worldloom server may
 change from one minor version to the next, so both sides have to be of the same one: 0.3.1 and 0.3.7 go together, 0.3.1
 and 0.4.0 do not. Other dm_env_rpc clients do not check.
 """
 
+import copy
 import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping
@@ -40,7 +42,10 @@ class World:
     """A world, for as long as this object is open. It owns the connection."""
 
     def __init__(
-        self, connection: Connection, settings: Mapping[str, Any], first_timeout_s: float | None = None
+        self,
+        connection: Connection,
+        settings: Mapping[str, Any],
+        first_timeout_s: float | None = None,
     ) -> None:
         """Create a world with these settings. Closes the connection if that fails.
 
@@ -48,6 +53,7 @@ class World:
         """
         self.connection = connection
         self.name = ""
+        self._is_owner = True
         self._pending = 0
         """The number of requests whose replies have not been received."""
         try:
@@ -57,6 +63,12 @@ class World:
         except BaseException:
             self.close()
             raise
+
+    def open_another(self) -> "World":
+        """Return this world through a stream of its own, for another agent. Closing that leaves the world in place."""
+        other = copy.copy(self)
+        other.connection, other._is_owner, other._pending = self.connection.open_another(), False, 0
+        return other
 
     def send(self, request: Any) -> Any:
         """Send a request and wait for its response, both protobuf objects. DmEnvAdaptor calls this, too."""
@@ -103,14 +115,15 @@ class World:
         return decode_property(self.receive_bytes(timeout_s), key)
 
     def close(self) -> None:
-        """Leave and destroy the world, and close the connection. Ignores errors: the server may be gone."""
+        """Leave the world, destroy it if it was created here, and close the connection. Ignores errors: the server may
+        be gone."""
         with suppress(Exception):
             if self.name:
                 name, self.name = self.name, ""
-                for request in (
-                    rpc.EnvironmentRequest(leave_world=rpc.LeaveWorldRequest()),
-                    rpc.EnvironmentRequest(destroy_world=rpc.DestroyWorldRequest(world_name=name)),
-                ):
+                requests = [rpc.EnvironmentRequest(leave_world=rpc.LeaveWorldRequest())]
+                if self._is_owner:
+                    requests.append(rpc.EnvironmentRequest(destroy_world=rpc.DestroyWorldRequest(world_name=name)))
+                for request in requests:
                     self.send_bytes(request.SerializeToString())
                 while self._pending:
                     self.connection.receive(_CLOSE_TIMEOUT_S)

@@ -1,6 +1,7 @@
-"""An engine and one dm_env_rpc stream on the calling thread: the same bytes as over gRPC, without a server."""
+"""An engine and its dm_env_rpc streams on the calling thread: the same bytes as over gRPC, without a server."""
 
 import functools
+from collections import deque
 
 from worldloom.protos.errors import Internal
 from worldloom.render.choose import make_renderer
@@ -16,33 +17,89 @@ _NO_LIMITS = Limits(
     max_reply_bytes=2**31 - 1,
 )
 """Limits of an engine with one user, who may use all that the machine has."""
-_MAX_TICKS = 4
-"""Ticks after which a request is answered, since there are no other agents to wait for."""
+_MAX_TICKS = 5
+"""Ticks after which a request is answered, since there are no agents of others to wait for."""
 
 
 class InProcess:
-    """An engine for one client. It must be used by the thread that creates it."""
+    """An engine for one client, with any number of streams. It must be used by the thread that creates it."""
 
     def __init__(self, renderer: str = "auto", timers: bool = True) -> None:
         self._engine = Engine(functools.partial(make_renderer, renderer), _NO_LIMITS, timers)
         self._engine.open()
-        self._replies: Replies = []
-        route = self._engine.router.register(self._replies.extend)
-        self._session = Session(self._engine, "local", functools.partial(route.send, None))
-        self._engine.tick([self._session.open])
+        self._route = self._engine.router.register(_deliver)
+        self._streams: list[InProcessStream] = []
+        self.is_closed = False
 
-    def answer(self, request: bytes) -> bytes:
-        """Return the reply to a request. Its bytes are reused for another once nothing refers to them."""
-        self._engine.tick([functools.partial(self._session.receive, request)])
+    def open_stream(self) -> "InProcessStream":
+        """Open a stream. The engine is closed with the last of them."""
+        stream = InProcessStream(self)
+        stream.session = Session(self._engine, f"local-{id(stream)}", functools.partial(self._route.send, stream))
+        self._streams.append(stream)
+        self._engine.tick([stream.session.open])
+        return stream
+
+    def answer(self, stream: "InProcessStream") -> bytes:
+        """Return the reply to the oldest request of a stream. Requests of other streams are worked on, too.
+
+        An agent's step is answered when all agents of its world have stepped, so all streams take part in a tick. The
+        bytes of a reply are reused for another once nothing refers to them.
+        """
         for _ in range(_MAX_TICKS):
-            if self._replies:
-                reply: bytes
-                _, reply = self._replies.pop()
-                return reply
-            self._engine.tick([])
-        raise Internal("the engine gave no answer; its log says why")
+            if stream.replies:
+                return stream.replies.popleft()
+            ready = [one for one in self._streams if one.is_ready]
+            self._engine.tick([functools.partial(one.session.receive, one.take()) for one in ready])
+        if stream.replies:
+            return stream.replies.popleft()
+        raise Internal("the engine gave no answer; its log says why, or other agents of the world have not stepped")
+
+    def close_stream(self, stream: "InProcessStream") -> None:
+        """Leave the world of a stream; close the engine if it was the last one."""
+        if self.is_closed or stream not in self._streams:
+            return
+        self._streams.remove(stream)
+        self._engine.tick([stream.session.close])
+        if not self._streams:
+            self.close()
 
     def close(self) -> None:
-        """Leave the world, and release the renderer."""
-        self._engine.tick([self._session.close])
+        """Close all streams, and release the renderer. Closing twice does nothing."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._engine.tick([stream.session.close for stream in self._streams])
         self._engine.close()
+
+
+class InProcessStream:
+    """Requests of one stream that wait, and replies that have not been received."""
+
+    session: Session
+
+    def __init__(self, server: InProcess) -> None:
+        self.server = server
+        self.requests: deque[bytes] = deque()
+        self.replies: deque[bytes] = deque()
+        self._is_waiting = False
+        """True while the engine works on a request: a session takes one at a time."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if a request can be handed to the session."""
+        return bool(self.requests) and not self._is_waiting
+
+    def take(self) -> bytes:
+        """Take the oldest request, to hand it to the session."""
+        self._is_waiting = True
+        return self.requests.popleft()
+
+    def deliver(self, reply: bytes) -> None:
+        """Take the reply to the request that the session has worked on."""
+        self._is_waiting = False
+        self.replies.append(reply)
+
+
+def _deliver(replies: Replies) -> None:
+    for stream, reply in replies:
+        stream.deliver(reply)
