@@ -32,8 +32,9 @@ _ACCEPTED_KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 class StepWriter:
     """Encoder of the actions of steps."""
 
-    def __init__(self, actions: Mapping[str, Spec]) -> None:
-        self._actions = {name: _ActionWriter(spec) for name, spec in actions.items()}
+    def __init__(self, actions: Mapping[str, Spec], clip: bool = False) -> None:
+        """Take the specs of the actions. With `clip`, floats beyond their limits become these limits."""
+        self._actions = {name: _ActionWriter(spec, clip) for name, spec in actions.items()}
 
     def write(self, actions: Mapping[str, ArrayLike]) -> list[bytes]:
         """Return the map of actions of a StepRequest, in pieces; BadAction if one is not in its space."""
@@ -62,7 +63,7 @@ def write_observation_request(uids: Iterable[int]) -> bytes:
 class _ActionWriter:
     """Encoder of one action, which it validates."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, clip: bool) -> None:
         self._spec = spec
         self._dtype = np.dtype(spec.dtype)
         self._wire_dtype = spec.wire_dtype
@@ -71,6 +72,8 @@ class _ActionWriter:
         limits: Any = np.finfo(self._dtype) if self._dtype.kind == "f" else np.iinfo(_integer_dtype(self._dtype))
         self._low: Any = limits.min if spec.low is None else spec.low
         self._high: Any = limits.max if spec.high is None else spec.high
+        has_limits = spec.low is not None or spec.high is not None
+        self._is_clipped = clip and has_limits and self._dtype.kind == "f"
         sides = b"".join(map(varint, spec.shape))
         self._shape = field_header(_SHAPE, len(sides)) + sides if sides else b""
         self._payload: int = tensor_utils.np_type_to_data_type(self._dtype)  # also the number of the payload's field
@@ -99,6 +102,8 @@ class _ActionWriter:
             raise BadAction(f"action {spec.name!r} has dtype {given.dtype}: expected {self._expected}")
         with np.errstate(over="ignore"):  # too large a number becomes infinite, and fails the check of the range
             array = given.astype(self._wire_dtype) if self._dtype.kind == "f" else given
+        if self._is_clipped:
+            np.clip(array, self._spec.low, self._spec.high, out=array)  # NaN stays NaN
         self._check_range(array, given)
         return array.astype(self._wire_dtype, order="C", copy=False)
 

@@ -5,22 +5,23 @@ import operator
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium
 import numpy as np
 from google.rpc import code_pb2
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from numpy.typing import ArrayLike
 
 from worldloom.client.connections import Credentials
-from worldloom.client.errors import BadReply, ClientError, LostConnection, ServerError
-from worldloom.client.specs import Spec, dtypes_and_shapes
-from worldloom.client.vector_world import Transport, VectorWorld, split_outcome
+from worldloom.client.errors import ClientError, LostConnection, ServerError
+from worldloom.client.frames import Channels, arrange_channels, arrange_space
+from worldloom.client.replies import Arrays
+from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
+from worldloom.client.specs import dtypes_and_shapes
+from worldloom.client.vector_world import Transport, VectorWorld, is_frame, split_outcome
 from worldloom.client.world import check_settings
 
 _RETRY_INTERVAL_S = 0.1
@@ -28,19 +29,23 @@ _FIRST_REPLY_S = 5.0
 """Time for the first reply of a server to `reconnect`, before it tries again. Servers give it in milliseconds; this is
 for one that is so busy with many clients that it takes seconds."""
 
-Observations = dict[str, np.ndarray]
-StepResult = tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+Observations: TypeAlias = Any
+"""A dict of arrays by name, or one array if the env is flat. Each user knows which, and a checker does not."""
+Actions: TypeAlias = Any
+"""In the same form."""
+StepResult: TypeAlias = tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike], np.ndarray]):
+class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     """A Gymnasium vector environment of `num_envs` lanes of a family; a lane is one independent simulation.
 
-    Observations are dicts keyed by the full name, actions dicts keyed by the action's name. A lane whose episode has
-    ended starts the next one with the following step, which ignores its action and has a reward of 0 (NEXT_STEP).
-    Arrays of observations belong to the caller: they are writable, and later steps do not change them.
+    Observations are dicts keyed by the full name, actions dicts keyed by the action's name; with `flat`, both are one
+    array. A lane whose episode has ended starts the next one with the following step, which ignores its action and has
+    a reward of 0 (NEXT_STEP). Arrays of observations belong to the caller: they are writable, and later steps do not
+    change them. An env can be pickled: unpickled, it is a new env with the same arguments.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # the base class did not say so
+    metadata: dict[str, Any] = {  # noqa: RUF012  # as in the base class; each env has a copy of its own
         "autoreset_mode": AutoresetMode.NEXT_STEP,
         "render_modes": ["rgb_array"],
     }
@@ -61,6 +66,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         settings: Mapping[str, Any] | None = None,
         seed: int | None = None,
         render_mode: Literal["rgb_array"] | None = None,
+        flat: bool = False,
+        channels: Channels | None = None,
+        clip_actions: bool = False,
         transport: Transport = "auto",
         renderer: Literal["auto", "gl", "cpu"] = "auto",
         token: str | None = None,
@@ -85,6 +93,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
                 as users of dm_control number their environments: seeds of two runs must be `num_envs` apart, or
                 they share lanes.
             render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
+            flat: One observation and all actions as plain arrays instead of dicts: the observation is a Box; integer
+                actions are Discrete or MultiDiscrete and counted from 0, float actions a Box of one dimension.
+            channels: The axis of channels in frames: `last` [height, width, channels], `first` [channels, height,
+                width], with one channel where there is none. The default is `last` for flat envs; else gray, depth and
+                segmentation have no channel axis.
+            clip_actions: Floats beyond the range of their action become the nearest value in it, instead of BadAction.
             transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
             renderer: The renderer of an engine in this process; servers have their own.
             token: The token that the server was given with --token-file.
@@ -93,17 +107,27 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             tls_key: PEM file with the key of that certificate.
             timeout_s: The longest time to wait for a reply, in seconds.
         """
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        self._arguments = arguments  # to pickle
         check_settings(settings, {"family": "family", "lanes": "num_envs", "seed": "seed"})
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}: expected 'rgb_array' or None")
         if isinstance(observations, str):
             raise TypeError(f"observations is {observations!r}: expected a list of names, such as [{observations!r}]")
         names = tuple(dict.fromkeys(("eye.rgb",) if observations is None else observations))
+        if flat and len(names) != 1:
+            raise ValueError(f"flat=True with the observations {names}: expected exactly one, or flat=False")
+        if channels not in (None, *get_args(Channels)):
+            raise ValueError(f"channels is {channels!r}: expected 'last', 'first' or None")
         if not timeout_s > 0:
             raise ValueError(f"timeout_s is {timeout_s}: expected seconds, more than 0")
         self.address = address
         self.num_envs = _parse_integer("num_envs", num_envs, 1, 2**31 - 1)
+        self.autoreset_mode = AutoresetMode.NEXT_STEP
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self._names = names
+        self._is_flat = flat
+        self._channels: Channels | None = "last" if channels is None and flat else channels
         self._seed = None if seed is None else _parse_integer("seed", seed, 0, 2**64 - 1)
         self._rendered_frames: np.ndarray | None = None
         """The frames of the last step or reset, for `render`."""
@@ -115,6 +139,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             "names": names if self._rendered_name is None else (*names, self._rendered_name),
             "world_settings": {"family": family, "lanes": self.num_envs, **(settings or {})},
             "join_settings": {"width": width, "height": height, "samples": samples},
+            "clip_actions": clip_actions,
             "transport": transport,
             "credentials": Credentials(token, tls_ca, tls_cert, tls_key),
             "renderer": renderer,
@@ -122,9 +147,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         }
         self._connect()
         try:
-            specs = self._world.observations
-            self.single_action_space = build_action_space(self._world.actions.values(), self.num_envs)
-            self.single_observation_space = build_observation_space([specs[name] for name in names], self.num_envs)
+            self._flat_actions = FlatActions(self._world.actions, self.num_envs) if flat else None
+            self.single_action_space = self._build_action_space()
+            self.single_observation_space = self._build_observation_space()
         except BaseException:
             self.close()
             raise
@@ -163,19 +188,21 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         self._is_reset = True
         return self._select(observations), {}
 
-    def step(self, actions: Mapping[str, ArrayLike]) -> StepResult:
+    def step(self, actions: Actions) -> StepResult:
         """Step all lanes. Raises BadAction before anything is sent if an action is not in its space."""
         self.send(actions)
         return self.recv()
 
-    def send(self, actions: Mapping[str, ArrayLike]) -> None:
+    def send(self, actions: Actions) -> None:
         """Send a step without waiting for its result, which `recv` returns."""
         self._check_open()
         if not self._is_reset:
             raise gymnasium.error.ResetNeeded("a step before the first reset: expected env.reset() first")
         if self._is_stepping:
             raise ClientError("a step while another is under way: expected env.recv() first")
-        self._world.send(actions)
+        self._world.send(
+            actions if self._flat_actions is None else self._flat_actions.unflatten(actions, self.num_envs)
+        )
         self._is_stepping = True
 
     def recv(self) -> StepResult:
@@ -230,6 +257,21 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
         family = self._world_arguments["world_settings"]["family"]
         return f"VectorEnv({self.address!r}, {family!r}, num_envs={self.num_envs}, transport={self.transport!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self._arguments), (), {"spec": self.spec}
+
+    def _build_action_space(self) -> gymnasium.Space[Any]:
+        if self._flat_actions is not None:
+            return self._flat_actions.space
+        return build_action_space(self._world.actions.values(), self.num_envs)
+
+    def _build_observation_space(self) -> gymnasium.Space[Any]:
+        specs = [self._world.observations[name] for name in self._names]
+        found = build_observation_space(specs, self.num_envs)
+        for name in filter(is_frame, self._names):
+            found.spaces[name] = arrange_space(found[name], self._channels)
+        return found[self._names[0]] if self._is_flat else found
+
     def _connect(self, first_timeout_s: float | None = None) -> None:
         arguments = {**self._world_arguments, "first_timeout_s": first_timeout_s}
         if self._seed is not None:
@@ -252,54 +294,22 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Mapping[str, ArrayLike]
             return False
         return True
 
-    def _receive(self) -> Observations:
+    def _receive(self) -> Arrays:
         observations = self._world.receive()
         if self._rendered_name is not None:
             self._rendered_frames = observations[self._rendered_name]
         return observations
 
-    def _select(self, observations: Observations) -> Observations:
-        return {name: observations[name] for name in self._names}
+    def _select(self, observations: Arrays) -> Observations:
+        chosen = {
+            name: arrange_channels(observations[name], self._channels) if is_frame(name) else observations[name]
+            for name in self._names
+        }
+        return chosen[self._names[0]] if self._is_flat else chosen
 
     def _check_open(self) -> None:
         if self.closed:
             raise ClientError("this env was closed: expected env.reconnect(), or a new one")
-
-
-def build_action_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
-    """Build the action space of one lane: Discrete for integers with limits, Box for everything else."""
-    return spaces.Dict({spec.name: _action_space(spec, lanes) for spec in specs})
-
-
-def build_observation_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
-    """Build the observation space of one lane: a Box for each, which has exactly the dtype of the arrays."""
-    return spaces.Dict({spec.name: _box(spec, lanes) for spec in specs})
-
-
-def _action_space(spec: Spec, lanes: int) -> spaces.Space[Any]:
-    box = _box(spec, lanes)
-    if np.dtype(spec.dtype).kind in "iu" and box.shape == () and spec.low is not None and spec.high is not None:
-        start = int(box.low)
-        return spaces.Discrete(int(box.high) - start + 1, start=start)
-    return box
-
-
-def _box(spec: Spec, lanes: int) -> "spaces.Box[Any]":
-    shape = spec.shape[1:]
-    if spec.shape[:1] != (lanes,):
-        raise BadReply(f"{spec.name!r} has shape {list(spec.shape)}: expected a leading dimension of {lanes} lanes")
-    dtype = np.dtype(spec.dtype)
-    least: Any = -np.inf
-    greatest: Any = np.inf
-    if dtype.kind in "iu":
-        least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
-    elif dtype.kind == "b":
-        least, greatest = 0, 1
-    low, high = (
-        np.array(np.broadcast_to(np.asarray(limit if bound is None else bound, dtype), spec.shape)[0])
-        for limit, bound in ((least, spec.low), (greatest, spec.high))
-    )
-    return spaces.Box(low, high, shape, dtype)
 
 
 def _tile(frames_nhwc: np.ndarray) -> np.ndarray:

@@ -44,6 +44,7 @@ class VectorWorld:
         credentials: Credentials,
         renderer: str,
         timeout_s: float,
+        clip_actions: bool = False,
         first_timeout_s: float | None = None,
     ) -> None:
         """Create and join a world. `first_timeout_s` is for the server's first reply; None is `timeout_s`."""
@@ -51,6 +52,7 @@ class VectorWorld:
             raise ValueError(f"transport is {transport!r}: expected one of {', '.join(get_args(Transport))}")
         if address == LOCAL and transport != "auto":
             raise ValueError(f"transport is {transport!r} for {LOCAL!r}: expected auto, which is no transport there")
+        self._clip_actions = clip_actions
         self._names = tuple(dict.fromkeys((*_ALWAYS_REQUESTED, *names)))
         self._join_settings = {**join_settings, "max_reply_bytes": MAX_REPLY_BYTES}
         self._shared: SharedFrames | None = None
@@ -138,7 +140,7 @@ class VectorWorld:
 
     def _join_with_shared_memory(self) -> None:
         """Join with frames in shared memory; NoSharedMemory if joining without would work."""
-        frames = [name for name in self._names if name.endswith(_FRAME_SUFFIXES)]
+        frames = [name for name in self._names if is_frame(name)]
         if not frames:
             raise NoSharedMemory(f"no frames among {', '.join(self._names)}: expected at least one, such as eye.rgb")
         names = [*self._names, *(f"{name}{_SHARED_SUFFIX}" for name in frames)]
@@ -170,12 +172,17 @@ class VectorWorld:
         if missing:
             raise BadReply(f"the server offers no {missing[0]!r}: expected {', '.join(self._names)}")
         self.observations = {name: offered[name] for name in self._names}
-        self._writer = StepWriter(self.actions)
+        self._writer = StepWriter(self.actions, self._clip_actions)
         frames = {spec.uid: spec for spec in self.observations.values()}
         shared = [offered.get(f"{name}{_SHARED_SUFFIX}", spec) for name, spec in self.observations.items()]
         positions = {spec.uid: spec for spec in shared}
         self._request_frames, self._read_frames = write_observation_request(frames), StepReader(frames).read
         self._request_positions, self._read_positions = write_observation_request(positions), StepReader(positions).read
+
+
+def is_frame(name: str) -> bool:
+    """True if an observation of this name is a frame of a camera."""
+    return name.endswith(_FRAME_SUFFIXES)
 
 
 def split_outcome(observations: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

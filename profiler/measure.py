@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from worldloom.client.connections import AUTO, LOCAL, Credentials
-from worldloom.client.vector_env import build_action_space
+from worldloom.client.spaces import build_action_space
 from worldloom.client.vector_world import VectorWorld
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
