@@ -23,7 +23,6 @@ from worldloom.client.replies import Arrays, StepReader
 from worldloom.client.requests import StepWriter, write_observation_request, write_step
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.specs import parse_specs
-from worldloom.client.vector_env import tile
 from worldloom.client.vector_world import is_frame, split_outcome
 from worldloom.client.world import World, check_settings
 
@@ -170,12 +169,12 @@ class PettingZooEnv(ParallelEnv):
         return self._select(received), rewards, terminated, truncated, {agent: {} for agent in stepping}
 
     def render(self) -> np.ndarray:
-        """Return one image [height, width, 3] with the frames of all agents, as of the last step or reset."""
+        """Return one image [height, width, 3] with the frames of all agents beside each other."""
         if self._rendered_name is None:
             raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
         if not self._rendered_frames:
             raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
-        return tile(np.stack(self._rendered_frames))
+        return np.concatenate(self._rendered_frames, axis=1)
 
     def close(self) -> None:
         """Destroy the world and close all streams. Closing twice does nothing."""
@@ -187,19 +186,19 @@ class PettingZooEnv(ParallelEnv):
         return partial(type(self), **self._arguments), ()
 
     def _build_spaces(self) -> None:
-        first = next(iter(self._members.values()))
-        self._flat_actions = FlatActions(first.actions, _LANES) if self._is_flat else None
+        self._flat_actions: FlatActions | None = None
         self.observation_spaces: dict[str, gymnasium.Space[Any]] = {}
         self.action_spaces: dict[str, gymnasium.Space[Any]] = {}
         for agent, member in self._members.items():  # each has its own, whose samples are seeded
             found = build_observation_space([member.observations[name] for name in self._names], _LANES)
             for name in filter(is_frame, self._names):
-                found.spaces[name] = arrange_space(found[name], self._channels)  # type: ignore[arg-type]  # a Box
+                found.spaces[name] = arrange_space(found[name], self._channels)
             self.observation_spaces[agent] = found[self._names[0]] if self._is_flat else found
+            self._flat_actions = FlatActions(member.actions, _LANES) if self._is_flat else None
             self.action_spaces[agent] = (
-                FlatActions(member.actions, _LANES).space
-                if self._is_flat
-                else build_action_space(member.actions.values(), _LANES)
+                build_action_space(member.actions.values(), _LANES)
+                if self._flat_actions is None
+                else self._flat_actions.space
             )
 
     def _encode(self, agent: str, action: Any) -> list[bytes]:
@@ -237,7 +236,11 @@ class _Member:
     def __init__(self, world: World, settings: Mapping[str, Any], names: Sequence[str], clip_actions: bool) -> None:
         self.world = world
         wanted = list(dict.fromkeys((*_OUTCOME, *names)))
-        specs = world.join({**settings, "max_reply_bytes": MAX_REPLY_BYTES, "observations": wanted})
+        try:
+            specs = world.join({**settings, "max_reply_bytes": MAX_REPLY_BYTES, "observations": wanted})
+        except BaseException:
+            world.close()
+            raise
         self.actions = parse_specs(specs.actions.items())
         self.observations = parse_specs(specs.observations.items())
         self.writer = StepWriter(self.actions, clip_actions)
