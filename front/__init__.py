@@ -7,10 +7,14 @@
 This package has the names that most programs need. Each is imported when it is first used, so `import worldloom` loads
 nothing else. Subpackages: `worldloom.client` has the clients, `worldloom.worlds` what a family of your own needs,
 `worldloom.server` a server to run from Python.
+
+It also registers environments with Gymnasium, such as `gymnasium.make_vec("worldloom/Maze-v0", num_envs=64)`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from worldloom.client.registration import register_envs
 
 if TYPE_CHECKING:
     from worldloom.client import (
@@ -61,3 +65,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
 
 def __dir__() -> list[str]:
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_SUBPACKAGES})
+
+
+register_envs()

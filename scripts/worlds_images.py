@@ -13,8 +13,9 @@ from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
+from worldloom.worlds.episodes import LAST
 from worldloom.worlds.family import Family, Spec
-from worldloom.worlds.pool import LAST, Pool
+from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 
 COLUMNS, SIZE, GAP = 6, 160, 4

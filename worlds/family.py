@@ -142,6 +142,8 @@ class Family(ABC):
     reused. A number that is too high costs time; the frames stay right."""
     max_steps: int
     """Number of steps after which an episode is interrupted."""
+    steps_per_s: float = 30.0
+    """Steps in a second of the world's own time, for those who film it."""
     actions: tuple[Spec, ...]
     observations: tuple[Spec, ...]
     cameras: tuple[Camera, ...]
@@ -160,8 +162,12 @@ class Family(ABC):
     """Relation of the lanes of a world to worlds of one lane, in sentences. It has to be that of `lane_seeds`."""
 
     @staticmethod
-    def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
-        """Return the seeds of a world's lanes; override it where lane seeds must follow another rule."""
+    def lane_seeds(world_seed: int | NDArray[np.uint64], lanes: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the seeds of a world's lanes; override it where lane seeds must follow another rule.
+
+        `lanes` are the numbers of the lanes, or how many there are: then they are counted from 0. `world_seed` is the
+        world's, or an array with one for each lane.
+        """
         return lane_seeds(world_seed, lanes)
 
     def memory_bytes(self, lanes: int) -> int:

@@ -3,9 +3,7 @@
 A lane is a row of the family's state. Freed lanes are reused and arrays grow by doubling; neither touches lanes in use.
 What is random in a lane depends on its own seed and episode, never on its row or on other lanes.
 
-A pool is used by one thread: the engine's. Its bookkeeping is done by small kernels, at the end of this module. NumPy
-could do the same, but takes a microsecond or more for each of some thirty operations, and that would be most of what a
-step of a few lanes costs.
+A pool is used by one thread: the engine's. Its bookkeeping is done by the kernels of worldloom.worlds.episodes.
 """
 
 import time
@@ -16,17 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from worldloom.kernels.compiling import announce_compiling, kernel_holding_gil
+from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
-from worldloom.worlds.family import Family, LaneErrors, State, resized
-from worldloom.worlds.random import scalar_mix
-
-RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
-"""Values of `Pool.status`, the state of a lane's episode; the numbers are dm_env_rpc's EnvironmentStateType."""
-FIRST, MID, LAST = 0, 1, 2
-"""Values of `Pool.step_type`, the position of a lane's last step in its episode."""
+from worldloom.worlds.episodes import (
+    INTERRUPTED,
+    LAST,
+    RUNNING,
+    count_running,
+    find_invalid_lane,
+    next_episode_seeds,
+    record_first_step,
+    record_step,
+)
+from worldloom.worlds.family import Family, LaneErrors, State, StepResult, resized
 
 _COLUMNS = (
     *("scene_lane", "status", "step_type", "episode", "steps", "reward", "discount"),
@@ -123,29 +125,34 @@ class Pool:
         if self._freed_rows > self.capacity // 2:  # looking for the last lane in use costs as much as all rows
             self._shrink()
 
-    def begin(self, lanes: I64) -> None:
-        """Begin an episode in each lane."""
-        self._begin(self._checked(lanes))
+    def begin(self, lanes: I64, keep_outcome: bool = False) -> None:
+        """Begin an episode in each lane. `keep_outcome` leaves reward, discount and step type of the last step."""
+        self._begin(self._checked(lanes), keep_outcome)
 
-    def step(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
+    def step(self, lanes: I64, actions: Mapping[str, np.ndarray], repeat: int = 1) -> None:
         """Step each lane once: advance it if its episode is running, else begin an episode and ignore its action.
 
-        `actions[name]` is [n, agents, *shape]. The results are in `reward`, `discount`, `step_type` and `status`. If
-        LaneErrors is raised they are valid for the lanes that it does not name; its keys are lanes here.
+        `actions[name]` is [n, agents, *shape]. With `repeat` an action is applied so many times, until the episode
+        ends, and rewards are added up. The results are in `reward`, `discount`, `step_type` and `status`. If LaneErrors
+        is raised they are valid for the lanes that it does not name; its keys are lanes here.
         """
         lanes = self._checked(lanes)
         with self._compiling_announced("count"):
             running = count_running(lanes, self.status)
         if running == len(lanes):
             if running:
-                self._advance(lanes, actions)
+                self._advance(lanes, actions, repeat)
         elif running == 0:
             self._begin(lanes)
         else:
             is_running = self.status[lanes] == RUNNING
             self._begin(lanes[~is_running])
             indices = np.flatnonzero(is_running)
-            self._advance(lanes[indices], {name: action[indices] for name, action in actions.items()})
+            self._advance(lanes[indices], {name: action[indices] for name, action in actions.items()}, repeat)
+
+    def hold(self, lanes: I64) -> None:
+        """Leave lanes as they are in a step of their world: they gain no reward."""
+        self.reward[lanes] = 0.0
 
     def interrupt(self, lanes: I64) -> None:
         """End the episodes of these lanes; their next step begins another."""
@@ -249,7 +256,7 @@ class Pool:
         self._called.add(call)
         return announce_compiling()
 
-    def _begin(self, lanes: I64) -> None:
+    def _begin(self, lanes: I64, keep_outcome: bool = False) -> None:
         if self._reseeded_count:
             self._clear_reseeded(lanes)
         began_s = time.perf_counter()
@@ -257,7 +264,11 @@ class Pool:
         with self._compiling_announced("reset"):
             next_episode_seeds(lanes, self.state.lane_seed, self.episode, seeds)
             self.family.reset(self.state, lanes, seeds)
-            record_first_step(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
+            if keep_outcome:
+                self.steps[lanes] = 0
+                self.status[lanes] = RUNNING
+            else:
+                record_first_step(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
         self.begin_s = (time.perf_counter() - began_s) / max(1, len(lanes))
 
     def _clear_reseeded(self, lanes: I64) -> None:
@@ -266,26 +277,46 @@ class Pool:
         self._is_reseeded[reseeded] = False
         self._reseeded_count -= len(reseeded)
 
-    def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray]) -> None:
+    def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray], repeat: int) -> None:
+        errors: dict[int, Exception] = {}
+        result = self._advance_once(lanes, actions, False, errors)
+        for _ in range(repeat - 1):
+            is_running = self.status[lanes] == RUNNING
+            if errors:
+                is_running &= ~np.isin(lanes, list(errors))
+            if not is_running.all():
+                indices = np.flatnonzero(is_running)
+                lanes, actions = lanes[indices], {name: action[indices] for name, action in actions.items()}
+            if not len(lanes):
+                break
+            self._advance_once(lanes, actions, True, errors)
+        if errors:
+            raise LaneErrors(result, errors)
+
+    def _advance_once(
+        self, lanes: I64, actions: Mapping[str, np.ndarray], adds_reward: bool, errors: dict[int, Exception]
+    ) -> StepResult:
+        """Advance lanes by one step of the family; add what fails in single lanes to `errors`, by lane."""
         with self._compiling_announced("step"):
-            failed = None
             try:
-                reward, terminated = self.family.step(self.state, lanes, actions)
-            except LaneErrors as error:
-                failed, (reward, terminated) = error, error.result
+                result = self.family.step(self.state, lanes, actions)
+            except LaneErrors as failed:
+                errors.update((int(lanes[index]), error) for index, error in failed.errors.items())
+                result = failed.result
+            reward, terminated = result
             record_step(
                 lanes,
                 _as_kernel_array(reward, self.reward.dtype, (len(lanes), self.family.agents)),
                 _as_kernel_array(terminated, _BOOL, (len(lanes),)),
                 self.family.max_steps,
+                adds_reward,
                 self.steps,
                 self.reward,
                 self.discount,
                 self.step_type,
                 self.status,
             )
-        if failed is not None:
-            raise LaneErrors(failed.result, {int(lanes[index]): error for index, error in failed.errors.items()})
+        return result
 
     def _resize(self, capacity: int) -> None:
         self.state.resize(capacity)
@@ -312,83 +343,3 @@ def _as_kernel_array(given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, .
     fitted = np.empty(shape, dtype)
     fitted[...] = given
     return fitted
-
-
-# The kernels: `lanes` [n] are the rows of the other arrays that a call is about.
-
-
-@kernel_holding_gil
-def find_invalid_lane(lanes: I64, in_use: NDArray[np.bool_], mark: I64) -> int:
-    """Return the index in `lanes` of the first that is not in use, else of the first that is listed again, else -1.
-
-    `mark` is scratch with an element for each lane; it finds lanes listed twice without sorting.
-    """
-    for k in range(lanes.size):
-        if lanes[k] < 0 or lanes[k] >= in_use.size or not in_use[lanes[k]]:
-            return k
-    for k in range(lanes.size):
-        mark[lanes[k]] = k
-    for k in range(lanes.size):
-        if mark[lanes[k]] != k:
-            return k
-    return -1
-
-
-@kernel_holding_gil
-def count_running(lanes: I64, status: U8) -> int:
-    """Count the lanes whose episode is running."""
-    running = 0
-    for k in range(lanes.size):
-        running += status[lanes[k]] == RUNNING
-    return running
-
-
-@kernel_holding_gil
-def next_episode_seeds(lanes: I64, lane_seed: NDArray[np.uint64], episode: I64, seeds: NDArray[np.uint64]) -> None:
-    """Advance each lane to its next episode and write that episode's seed into `seeds` [n]."""
-    for k in range(lanes.size):
-        lane = lanes[k]
-        episode[lane] += 1
-        seeds[k] = scalar_mix(lane_seed[lane], episode[lane])
-
-
-@kernel_holding_gil
-def record_first_step(lanes: I64, steps: I64, reward: F32 | F64, discount: F32, step_type: U8, status: U8) -> None:
-    """Record that an episode has begun in each lane."""
-    for k in range(lanes.size):
-        lane = lanes[k]
-        steps[lane] = 0
-        for agent in range(reward.shape[1]):
-            reward[lane, agent] = 0.0
-        discount[lane] = 1.0
-        step_type[lane] = FIRST
-        status[lane] = RUNNING
-
-
-@kernel_holding_gil
-def record_step(
-    lanes: I64,
-    gained: F32 | F64,
-    terminated: NDArray[np.bool_],
-    max_steps: int,
-    steps: I64,
-    reward: F32 | F64,
-    discount: F32,
-    step_type: U8,
-    status: U8,
-) -> None:
-    """Record the result of a step of each lane: rewards `gained` [n, agents] and `terminated` [n].
-
-    Termination has precedence over the time limit where both come at the same step.
-    """
-    for k in range(lanes.size):
-        lane = lanes[k]
-        steps[lane] += 1
-        for agent in range(reward.shape[1]):
-            reward[lane, agent] = gained[k, agent]
-        discount[lane] = 0.0 if terminated[k] else 1.0
-        if terminated[k]:
-            status[lane] = TERMINATED
-        else:
-            status[lane] = INTERRUPTED if steps[lane] >= max_steps else RUNNING
-        step_type[lane] = MID if status[lane] == RUNNING else LAST

@@ -43,9 +43,15 @@ def integers(seed: U64, counter: U64 | int, below: int) -> NDArray[np.int64]:
     return np.asarray(uniform(seed, counter) * below, np.int64)
 
 
-def lane_seeds(world_seed: int, lanes: int) -> U64:
-    """Return a seed for each lane of a world; it depends on the world's seed and the lane's index in that world."""
-    return mix(np.full(lanes, world_seed % 2**64, np.uint64), np.arange(lanes, dtype=np.uint64))
+def lane_seeds(world_seed: int | U64, lanes: int | U64) -> U64:
+    """Return a seed for each lane of a world; it depends on the world's seed and the lane's number in that world.
+
+    `lanes` are the numbers, or how many there are: then they are counted from 0. Each lane may have its own
+    `world_seed`.
+    """
+    seeds = np.uint64(world_seed % 2**64) if isinstance(world_seed, int) else world_seed
+    numbers = np.arange(lanes, dtype=np.uint64) if isinstance(lanes, int) else lanes
+    return mix(np.broadcast_to(seeds, numbers.shape), numbers)
 
 
 @inlined

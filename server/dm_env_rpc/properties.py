@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,12 +12,11 @@ from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.documentation import constant, family_properties, table_properties, world_properties
 from worldloom.server.dm_env_rpc.property_tree import Group, Property, PropertyTree
-from worldloom.server.engine.directory import WORLD_SETTINGS
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.observations import JOIN_SETTINGS, OBSERVATIONS
 from worldloom.server.engine.shared_memory import RING_SIZE
 from worldloom.server.engine.timing import STAGES
 from worldloom.server.engine.world import Agent, World
+from worldloom.server.engine.world_settings import JOIN_SETTINGS, OBSERVATIONS, WORLD_SETTINGS
 from worldloom.worlds.registry import known_families
 
 _NOTHING = np.empty((0, 5))
@@ -221,9 +220,24 @@ def _world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
 
     yield Property("world.name", "The world this stream has joined.", "str", lambda: world.name)
     yield Property("world.family", "Its family.", "str", lambda: world.pool.family.name)
-    # As it was given. No dtype has all seeds: from -2**63 to 2**64 - 1.
-    seed_dtype = "int64" if world.seed < 0 else "uint64"
-    yield Property("world.seed", "Seed of everything random in it.", seed_dtype, lambda: world.seed)
+    yield _seed(world.seeds.given)
+    yield Property(
+        "world.steps_per_s",
+        "Steps in a second of the world's own time.",
+        "float64",
+        lambda: world.pool.family.steps_per_s / world.action_repeat,
+    )
+    yield Property(
+        "world.lane_numbers",
+        "Numbers of its lanes, from which their seeds follow; 0 without lanes.",
+        "uint64",
+        lambda: world.seeds.lane_numbers.reshape(shape),
+        shape=shape,
+    )
+    yield Property("world.autoreset", "Begin of the next episode in a lane.", "str", constant(world.autoreset.value))
+    yield Property(
+        "world.action_repeat", "Times that a step applies its actions.", "int64", constant(world.action_repeat)
+    )
     yield Property("world.agent", "Index of this stream's agent.", "int64", lambda: agent.index)
     yield Property("world.agents_joined", "Agents that have joined it.", "int64", lambda: len(world.agents))
     yield Property(
@@ -247,6 +261,16 @@ def _world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
             minimum=low,
             maximum=high,
         )
+
+
+def _seed(given: int | Sequence[int]) -> Property:
+    """Return the seed as it was given. No dtype has all seeds, from -2**63 to 2**64 - 1."""
+    each = [given] if isinstance(given, int) else given
+    text = "Seed of everything random in it, as last given for all lanes: one, or one for each lane."
+    shape = () if isinstance(given, int) else (len(given),)
+    dtype = "int64" if min(each) < 0 and max(each) < 2**63 else "uint64"
+    values = [seed % 2**64 if dtype == "uint64" else seed for seed in each]
+    return Property("world.seed", text, dtype, constant(np.array(values, dtype).reshape(shape)), shape=shape)
 
 
 def _light(engine: Engine, world: World, column: str) -> np.ndarray:

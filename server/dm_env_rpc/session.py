@@ -174,6 +174,7 @@ class Session:
         if request.settings:
             self.engine.directory.rejoin(agent, settings_from(request.settings))
             self._set_readers(agent.specs)
+        agent.world.reset_all()
         if agent.is_told_running:
             agent.end_sequence()
             self.engine.touch(agent.world)  # other agents may wait for this one

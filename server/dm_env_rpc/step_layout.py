@@ -7,12 +7,15 @@ encoded in as many bytes as it takes to align the data after them, so that clien
 valid protobuf: readers accept varints with leading zero groups.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 
 from worldloom.kernels.wire import VARINT_BYTES
-from worldloom.protos.wire import field_header, varint, varint_tag
+from worldloom.protos.wire import field_header, varint, varint_tag, write_varints
 from worldloom.server.dm_env_rpc.specs import PAYLOADS
 from worldloom.server.engine.observations import (
     DTYPES_AS_IN_MEMORY,
@@ -45,7 +48,26 @@ def step_layout(observations: tuple[ObservationSpec, ...]) -> ReplyLayout:
     for spec, entry in zip(observations, entries, strict=True):
         constants[entry.start] = entry.head
         fields.append(ObservationField(entry.start + len(entry.head), spec.dtype not in DTYPES_AS_IN_MEMORY))
-    return ReplyLayout(end, constants, len(head) - 1, tuple(fields))
+    is_final = [spec.final_of is not None for spec in observations]
+    append_final = None
+    if any(is_final):
+        first = is_final.index(True)
+        append_final = partial(_append_final, observations[first:], len(head), entries[first].start)
+    return ReplyLayout(end, constants, len(head) - 1, tuple(fields), append_final)
+
+
+def _append_final(
+    observations: tuple[ObservationSpec, ...], head_bytes: int, start: int, reply: bytes, values: Sequence[np.ndarray]
+) -> bytes:
+    """Return a reply with the values of its final observations. They begin at `start`, where it has them empty."""
+    state = reply[head_bytes - 2 : head_bytes]
+    pieces: list[bytes | memoryview] = [state, memoryview(reply)[head_bytes:start]]
+    for spec, value in zip(observations, values, strict=True):
+        in_memory = spec.dtype in DTYPES_AS_IN_MEMORY
+        data = np.ascontiguousarray(value).data.cast("B") if in_memory else write_varints(value)
+        key = varint_tag(_KEY) + varint(spec.uid)
+        pieces += [_entry_head(_OBSERVATIONS, key, spec.dtype, value.shape, len(data)), data]
+    return b"".join([field_header(_STEP, sum(map(len, pieces))), *pieces])
 
 
 class _Entry(NamedTuple):
@@ -80,14 +102,19 @@ def entry_head(number: int, key: bytes, spec: ObservationSpec) -> bytes:
 
     The map is field `number` of its message; `key` is the entry's key with its tag.
     """
-    payload_number = rpc.Tensor.DESCRIPTOR.fields_by_name[PAYLOADS[spec.dtype]].number
-    sides = b"".join(varint(side) for side in spec.shape)
-    shape = field_header(_SHAPE, len(sides)) + sides if spec.shape else b""
-    array = field_header(_ARRAY, spec.data_bytes)
-    payload = field_header(payload_number, len(array) + spec.data_bytes) + array
-    value = field_header(_VALUE, len(shape) + len(payload) + spec.data_bytes) + shape + payload
+    shape = spec.shape if spec.final_of is None else (0, *spec.shape[1:])
+    return _entry_head(number, key, spec.dtype, shape, spec.data_bytes)
+
+
+def _entry_head(number: int, key: bytes, dtype: str, shape: tuple[int, ...], data_bytes: int) -> bytes:
+    payload_number = rpc.Tensor.DESCRIPTOR.fields_by_name[PAYLOADS[dtype]].number
+    sides = b"".join(varint(side) for side in shape)
+    shape_field = field_header(_SHAPE, len(sides)) + sides if shape else b""
+    array = field_header(_ARRAY, data_bytes)
+    payload = field_header(payload_number, len(array) + data_bytes) + array
+    value = field_header(_VALUE, len(shape_field) + len(payload) + data_bytes) + shape_field + payload
     inner = key + value
-    return field_header(number, len(inner) + spec.data_bytes) + inner
+    return field_header(number, len(inner) + data_bytes) + inner
 
 
 def _long_varint(number: int, size: int) -> bytes:

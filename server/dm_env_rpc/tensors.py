@@ -18,7 +18,7 @@ from worldloom.worlds.family import Bound, Spec
 from worldloom.worlds.settings import format_number
 
 MAX_SETTINGS = 256
-MAX_SETTING_ELEMENTS = 4096
+MAX_SETTING_ELEMENTS = 65_536
 MAX_NAME_LENGTH = 256
 MAX_TEXT_LENGTH = 1 << 16
 MAX_TEXT_TOTAL = 1 << 20

@@ -1,7 +1,6 @@
 """The worlds of a server by name, their pools and agents, and the limits on them. Used by the engine's thread only."""
 
 import errno
-import secrets
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -14,30 +13,25 @@ from worldloom.render.scene import Scene
 from worldloom.server.config import Limits
 from worldloom.server.engine.loading import make_family
 from worldloom.server.engine.memory import MemoryBudget
-from worldloom.server.engine.observations import (
-    JOIN_SETTINGS,
-    OBSERVATIONS,
-    AgentSpecs,
-    JoinSettings,
-    ReplyLayoutCache,
-    parse_join_settings,
-)
+from worldloom.server.engine.observations import AgentSpecs, ReplyLayoutCache
 from worldloom.server.engine.pools import PoolKey, PoolTable
 from worldloom.server.engine.shared_memory import Segment, segment_bytes
 from worldloom.server.engine.slices import LaneAddition, WorldCreation
-from worldloom.server.engine.world import FAILURES, Agent, World
+from worldloom.server.engine.world import FAILURES, Agent, Autoreset, World
+from worldloom.server.engine.world_settings import (
+    WORLD_SETTINGS,
+    JoinSettings,
+    ResetSettings,
+    own_settings,
+    parse_join_settings,
+    parse_reset_settings,
+    parse_world_settings,
+)
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.registry import FamilyError, find_family, is_built_in, is_loaded, known_families
-from worldloom.worlds.settings import Setting, SettingError, Value, parse_settings
+from worldloom.worlds.registry import is_built_in, is_loaded, known_families
+from worldloom.worlds.settings import SettingError, parse_settings
 
-WORLD_SETTINGS = (
-    Setting("family", "", "Family of the world; `worldloom worlds` lists them. Required."),
-    Setting("seed", 0, "Seed of everything random in the world; random unless given.", -(2**63), 2**64 - 1),
-    Setting("lanes", 1, "Lanes of a vector world: every tensor gets a leading dimension of this size.", 1),
-)
-"""Settings of CreateWorld that all families share."""
-_OF_JOIN_WORLD = dict.fromkeys((*(setting.name for setting in JOIN_SETTINGS), OBSERVATIONS), "JoinWorld")
 WAS_DESTROYED = "it was destroyed"
 _MEMORY_ADVICE = dict.fromkeys(
     (errno.EMFILE, errno.ENFILE), "raise the server's limit of open files (ulimit -n, LimitNOFILE= of systemd)"
@@ -81,14 +75,11 @@ class WorldDirectory:
 
     def begin_create(self, given: Mapping[str, object]) -> WorldCreation:
         """Check the settings of CreateWorld, and reserve the lanes of the world, which are then added in parts."""
-        common, own = _split(given)
-        count = int(common["lanes"])
-        self._check_limits(count)
-        pool = self._pool(_find_family(given), own)
-        self.pools.check_memory(pool, count)
-        seed = int(common["seed"]) if "seed" in given else secrets.randbits(64)
-        addition = LaneAddition(self, pool, _lane_seeds(pool, seed, count))
-        return WorldCreation(self, own, seed, addition, "lanes" in given)
+        settings = parse_world_settings(given)
+        self._check_limits(settings.lanes)
+        pool = self._pool(settings.family, settings.own)
+        self.pools.check_memory(pool, settings.lanes)
+        return WorldCreation(self, settings, LaneAddition(self, pool, settings.seeds.in_family(pool.family)))
 
     def preparation(self, given: Mapping[str, object]) -> Callable[[], PreparedFamily] | None:
         """Return the slow part of `create` for another thread to run; None if it was done before, or is quick.
@@ -165,6 +156,8 @@ class WorldDirectory:
         if not agent.world.is_gone:
             agent.world.agents.pop(agent.index)
             agent.world.used_at_s = self.clock()
+            if not agent.world.agents:
+                agent.world.reset_all()
 
     def release_segment(self, agent: Agent) -> None:
         """Release the memory that is shared with an agent's client."""
@@ -184,21 +177,16 @@ class WorldDirectory:
         world.when_gone(why)
 
     def settings_after_reset(self, world: World, given: Mapping[str, object]) -> dict[str, object]:
-        """Check settings of ResetWorld, and return the settings of CreateWorld that the world then has."""
-        fixed = [name for name in ("family", "lanes") if name in given]
-        if fixed:
-            raise InvalidArgument(f"setting {fixed[0]!r} cannot change: create another world instead")
-        settings = {**world.settings, **given, "family": world.pool.family.name}
-        _split(settings)
-        return settings
+        """Check settings of ResetWorld; return the family that the world then has, as settings of CreateWorld."""
+        return {**parse_reset_settings(world, given).own, "family": world.pool.family.name}
 
     def begin_restart(self, world: World, given: Mapping[str, object]) -> LaneAddition | None:
         """Check settings of ResetWorld; return the lanes that the world will have, which are then added, if others."""
-        pool, _, seed = self._parse_restart(world, given)
+        settings, pool = self._parse_restart(world, given)
         if pool is world.pool:
             return None
         self.pools.check_memory(pool, len(world.lanes))
-        return LaneAddition(self, pool, _lane_seeds(pool, world.seed if seed is None else seed, len(world.lanes)))
+        return LaneAddition(self, pool, (settings.seeds or world.seeds).in_family(pool.family))
 
     def restart(self, world: World, given: Mapping[str, object], addition: LaneAddition | None = None) -> None:
         """Apply settings of ResetWorld; `addition` is what `begin_restart` returned, with all lanes.
@@ -207,16 +195,16 @@ class WorldDirectory:
         waited.
         """
         try:
-            pool, own, seed = self._parse_restart(world, given)
+            settings, pool = self._parse_restart(world, given)
             if pool is not world.pool and (addition is None or addition.pool is not pool):
                 self.pools.check_memory(pool, len(world.lanes))
         except RequestError:
             if addition is not None:
                 addition.abandon()
             raise
-        world.settings = own
-        world.seed = world.seed if seed is None else seed
-        lane_seeds = _lane_seeds(pool, world.seed, len(world.lanes))
+        world.settings = dict(settings.own)
+        world.seeds = settings.seeds or world.seeds
+        lane_seeds = world.seeds.in_family(pool.family)
         if addition is not None and (addition.pool is not pool or pool is world.pool):
             addition.abandon()
             addition = None
@@ -230,20 +218,25 @@ class WorldDirectory:
             self._free_lanes(*before)
             for agent in world.agents.values():
                 agent.replace_specs(_specs_in_pool(agent, pool))
-        elif seed is not None:
-            pool.reseed(world.lanes, lane_seeds)
+        elif settings.seeds is not None:
+            where = slice(None) if settings.is_reseeded is None else settings.is_reseeded
+            pool.reseed(world.lanes[where], lane_seeds[where])
+        if settings.is_reset is None:
+            world.reset_all()
+        else:
+            world.reset_some(settings.is_reset)
 
-    def _parse_restart(self, world: World, given: Mapping[str, object]) -> tuple[Pool, dict[str, object], int | None]:
-        """Return the pool, the family's own settings, and the seed if a new one is given."""
-        common, own = _split(self.settings_after_reset(world, given))
-        pool = self._pool(type(world.pool.family), own)
+    def _parse_restart(self, world: World, given: Mapping[str, object]) -> tuple[ResetSettings, Pool]:
+        """Return the settings, and the pool that the world then belongs to."""
+        settings = parse_reset_settings(world, given)
+        pool = self._pool(type(world.pool.family), settings.own)
         changed = next((agent for agent in world.agents.values() if not _fits(agent, pool)), None)
         if changed is not None:
             raise FailedPrecondition(
                 f"these settings change the specs of agent {changed.index} of {world.name}, or remove it: expected "
                 "settings that do not while agents are in the world; leave it first, or create another world"
             )
-        return pool, own, int(common["seed"]) if "seed" in given else None
+        return settings, pool
 
     def reap(self) -> list[World]:
         """Destroy the worlds that have been unused for too long, and return them."""
@@ -311,7 +304,7 @@ class WorldDirectory:
                     f"setting {name!r} is {pixels}: expected 1 to {self.max_side_pixels}, which is what this server's "
                     "renderer draws"
                 )
-        return AgentSpecs(world.pool, index, lanes, join, layout_cache)
+        return AgentSpecs(world.pool, index, lanes, join, layout_cache, world.autoreset is Autoreset.SAME_STEP)
 
     def _parse_join_settings(self, world: World, given: Mapping[str, object]) -> JoinSettings:
         names = [setting.name for setting in (*WORLD_SETTINGS, *world.pool.family.settings)]
@@ -327,15 +320,14 @@ class WorldDirectory:
         return self.pools.by_key[key]
 
     def _key(self, given: Mapping[str, object]) -> PoolKey:
-        _, own = _split(given)
-        return _key_of(_find_family(given), own)
+        settings = parse_world_settings(given)
+        return _key_of(settings.family, settings.own)
 
     def _prepare(self, given: Mapping[str, object]) -> PreparedFamily:
         """Build a family. Runs on another thread, and uses nothing of this object but the assets."""
         key = self._key(given)
-        _, own = _split(given)
         try:
-            return key, make_family(key[0], own, self.assets)
+            return key, make_family(key[0], own_settings(given), self.assets)
         except SettingError as error:
             raise InvalidArgument(str(error)) from error
 
@@ -346,33 +338,6 @@ class WorldDirectory:
 
 def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:
     return kind, tuple(sorted(parse_settings(kind.settings, own).items()))
-
-
-def _split(given: Mapping[str, object]) -> tuple[dict[str, Value], dict[str, object]]:
-    """Return the parsed settings that all families share, and the family's own as given."""
-    kind = _find_family(given)
-    try:
-        taken = parse_settings((*WORLD_SETTINGS, *kind.settings), given, _OF_JOIN_WORLD)
-    except SettingError as error:
-        raise InvalidArgument(str(error)) from error
-    common = {setting.name for setting in WORLD_SETTINGS}
-    return taken, {name: value for name, value in given.items() if name not in common}
-
-
-def _find_family(given: Mapping[str, object]) -> type[Family]:
-    name = given.get("family")
-    if not isinstance(name, str):
-        came = "is missing" if name is None else f"is {str(name)[:100]}"
-        raise InvalidArgument(f"setting 'family' {came}: expected one of {', '.join(known_families())}")
-    try:
-        return find_family(name[:100])
-    except FamilyError as error:
-        raise InvalidArgument(f"setting 'family': {error}") from error
-
-
-def _lane_seeds(pool: Pool, world_seed: int, lanes: int) -> np.ndarray:
-    """Return the seeds of lanes. Families get the world's seed as 64 bits without a sign."""
-    return pool.family.lane_seeds(world_seed % 2**64, lanes)
 
 
 def _fits(agent: Agent, pool: Pool) -> bool:
@@ -386,4 +351,4 @@ def _fits(agent: Agent, pool: Pool) -> bool:
 def _specs_in_pool(agent: Agent, pool: Pool) -> AgentSpecs:
     """Return the specs of an agent if its world moves to another pool."""
     specs = agent.specs
-    return AgentSpecs(pool, agent.index, specs.lanes, specs.join_settings, specs.layout_cache)
+    return AgentSpecs(pool, agent.index, specs.lanes, specs.join_settings, specs.layout_cache, specs.has_final)

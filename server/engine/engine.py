@@ -19,6 +19,7 @@ from typing import TypeAlias
 from worldloom.protos.errors import Internal, NotFound, RequestError, Unavailable
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.config import Limits
+from worldloom.server.engine.autoreset import FinalObserver, NextEpisodes
 from worldloom.server.engine.directory import WAS_DESTROYED, WorldDirectory
 from worldloom.server.engine.loading import FamilyDescriptions, Loader, warm_up
 from worldloom.server.engine.observations import ComputeLayout, ReplyLayoutCache
@@ -28,7 +29,7 @@ from worldloom.server.engine.stages import draw, fill_replies, simulate, write_s
 from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
 from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset, interrupt_sequences
 from worldloom.server.logs import Log
-from worldloom.worlds.pool import INTERRUPTED
+from worldloom.worlds.episodes import INTERRUPTED
 
 log = Log("engine")
 
@@ -57,6 +58,7 @@ class Engine:
         self._inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._touched: dict[World, None] = {}
         self._additions: Additions = deque()
+        self._next_episodes = NextEpisodes()
         self._layout_caches: dict[ComputeLayout, ReplyLayoutCache] = {}
         self._reaped_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
@@ -208,6 +210,7 @@ class Engine:
     def destroy(self, world: World, why: str = WAS_DESTROYED) -> None:
         """Destroy a world, and fail what waits in it."""
         self.directory.destroy(world, why)
+        self._next_episodes.remove(world, _gone(world, why))
         _fail_waiting(world, _gone(world, why))
 
     def open(self) -> None:
@@ -234,9 +237,9 @@ class Engine:
         ready, resetting, steps = self._ready_worlds()
         advanced, postponed = simulate(ready, TickBudget(self.divided_work_s))
         steps += advanced
-        for world in postponed:
-            self.touch(world)
+        self._touched.update(dict.fromkeys(postponed))
         timer.mark("simulate")
+        steps = self._begin_next_episodes(steps)
         if steps:
             groups = write_scene(steps, scene)
             timer.mark("plan")
@@ -253,6 +256,15 @@ class Engine:
         if self.is_draining:
             self._fail_waiting()
         return self.router.deliver()
+
+    def _begin_next_episodes(self, steps: list[Step]) -> list[Step]:
+        """Begin the next episodes in worlds where that is part of the step; return the steps that can be answered."""
+        observer = FinalObserver(self.renderer, self.directory.scene, self.counters, self.timer.mark)
+        steps = self._next_episodes.add(steps, observer)
+        if self._next_episodes:
+            steps = steps + self._next_episodes.begin(TickBudget(self.divided_work_s))
+            self.timer.mark("simulate")
+        return steps
 
     def _ready_worlds(self) -> tuple[list[World], list[World], list[Step]]:
         """Return the worlds that advance, those with a waiting reset, and the last steps of interrupted sequences."""
@@ -326,7 +338,7 @@ class Engine:
     def _next_calls(self) -> list[Call] | None:
         """Wait for calls and return all of them; an empty list after a while without any, None to stop."""
         try:
-            is_busy = self._touched or self._additions
+            is_busy = self._touched or self._additions or self._next_episodes
             first = self._inbox.get(timeout=0.0 if is_busy else _REAP_EVERY_S)
         except queue.Empty:
             return []

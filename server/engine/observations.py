@@ -1,6 +1,6 @@
 """Observations of an agent: what it can ask for, what one step asks for, and the replies that carry it.
 
-JoinSettings are given when an agent joins; from them and the family come its AgentSpecs. The observations that a step
+The settings of JoinWorld and the family determine the AgentSpecs of an agent. The observations that a step
 asks for are an ObservationRequest, which steps with the same request share. A request has a ReplyLayout: for the same
 observations a reply has the same form every time, and only the state, the pixels and the numbers change. So its form is
 computed once, by the protocol, and each step gets a ReplyBuffer: a bytes object that is complete but for what changes.
@@ -12,45 +12,28 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from worldloom.kernels.outputs import OUTPUTS
-from worldloom.kernels.raster.scratch import MAX_WIDTH
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.errors import InvalidArgument, ResourceExhausted
 from worldloom.render.arena import PROCESS_MEMORY, address_of_bytes
-from worldloom.render.views import DEFAULT_SIZE
 from worldloom.server.config import Limits
 from worldloom.server.engine.memory import MemoryBudget
+from worldloom.server.engine.world_settings import JoinSettings
 from worldloom.worlds.describe import COMMON_OBSERVATIONS, common_observations
 from worldloom.worlds.family import Bound, Family, Spec
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.settings import Setting, SettingError, parse_settings
-
-GRPC_RECEIVE_BYTES = 4 << 20
-"""Default of gRPC clients for the largest message that they receive."""
-JOIN_SETTINGS = (
-    Setting("width", DEFAULT_SIZE, "Width of the frames in pixels.", 1, MAX_WIDTH),
-    Setting("height", DEFAULT_SIZE, "Height of the frames in pixels.", 1, MAX_WIDTH),
-    Setting("samples", 1, "Samples a pixel: 1, or 4 for smooth edges.", 1, 4),
-    Setting(
-        "max_reply_bytes",
-        GRPC_RECEIVE_BYTES,
-        "Bytes of the largest reply that the client receives: grpc.max_receive_message_length of its channel.",
-        1,
-    ),
-    Setting("shm", False, "Whether to offer frames in shared memory too, for clients on the same machine."),
-    Setting("agent", 0, "Index of the agent to be; the first free one unless given.", 0),
-)
-OBSERVATIONS = "observations"
-"""A list of names, a type that the table above does not have."""
 
 SHARED = "@shm"
 """Suffix of observations that give the location of a frame in shared memory."""
+FINAL = "@final"
+"""Suffix of observations of the episodes that ended with a step, in worlds where the next begins within it."""
+FINAL_LANES = "final_lanes"
+"""Name of the observation that lists the lanes whose episode ended with a step."""
 DTYPES_AS_IN_MEMORY = frozenset({"float32", "float64", "int8", "uint8", "bool"})
 """Dtypes whose values are the same bytes in a message as in memory; the others become integers of VARINT_BYTES."""
 _EVERY_WORLD = {spec.name for spec in COMMON_OBSERVATIONS}
@@ -68,58 +51,6 @@ _HEADER_BYTES = 64
 """Upper bound of the bytes around an observation's data in a message."""
 
 
-@dataclass(frozen=True)
-class JoinSettings:
-    """Settings of JoinWorld, which Reset may change."""
-
-    given: Mapping[str, object]
-    width: int
-    height: int
-    samples: int
-    max_reply_bytes: int
-    shm: bool
-    agent: int | None
-    """Agent index; None: the first free one."""
-    observations: tuple[str, ...] | None
-    """Names to offer; None: all."""
-
-
-def parse_join_settings(
-    given: Mapping[str, object], limits: Limits, elsewhere: Mapping[str, str] | None = None
-) -> JoinSettings:
-    """Check the settings of JoinWorld. `elsewhere` has those of other requests: see `parse_settings`."""
-    table = {name: value for name, value in given.items() if name != OBSERVATIONS}
-    try:
-        parsed = parse_settings(JOIN_SETTINGS, table, elsewhere)
-    except SettingError as error:
-        raise InvalidArgument(str(error).replace("expected some of ", f"expected some of {OBSERVATIONS}, ")) from error
-    width, height, samples = (int(parsed[name]) for name in ("width", "height", "samples"))
-    if samples not in (1, 4):
-        raise InvalidArgument(f"setting 'samples' is {samples}: expected 1 or 4")
-    if width * height > limits.max_view_pixels:
-        raise ResourceExhausted(
-            f"frames of {width} × {height} are {width * height} pixels: expected at most {limits.max_view_pixels}; "
-            "ask for smaller ones, or raise --max-view-pixels"
-        )
-    return JoinSettings(
-        given=dict(given),
-        width=width,
-        height=height,
-        samples=samples,
-        max_reply_bytes=int(parsed["max_reply_bytes"]),
-        shm=bool(parsed["shm"]),
-        agent=int(parsed["agent"]) if "agent" in given else None,
-        observations=_parse_names(given[OBSERVATIONS]) if OBSERVATIONS in given else None,
-    )
-
-
-def _parse_names(given: object) -> tuple[str, ...]:
-    names = given if isinstance(given, list) else [given]
-    if not all(isinstance(name, str) for name in names):
-        raise InvalidArgument(f"setting {OBSERVATIONS!r} is {str(given)[:100]}: expected names of observations")
-    return tuple(dict.fromkeys(names))
-
-
 class ObservationSpec(NamedTuple):
     """An observation that an agent can ask for. In a vector world its shape has a leading dimension of lanes."""
 
@@ -135,22 +66,36 @@ class ObservationSpec(NamedTuple):
     """Output of a frame: index into OUTPUTS."""
     shared_frame: str | None = None
     """Name of the frame in shared memory whose location this observation gives."""
+    final_of: str | None = None
+    """Name of the observation that this one gives for lanes whose episode has ended, or FINAL_LANES itself. Its first
+    dimension varies."""
+    max_rows: int = 0
+    """Largest size of that dimension."""
 
     @property
     def is_frame(self) -> bool:
         """The observation is pixels in the reply."""
-        return self.camera is not None and self.shared_frame is None
+        return self.camera is not None and self.shared_frame is None and self.final_of is None
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
+        """Number of elements; 0 if it varies."""
+        return 0 if self.final_of is not None else math.prod(self.shape)
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the data in a reply."""
-        in_memory = self.dtype in DTYPES_AS_IN_MEMORY
-        return self.elements * (np.dtype(self.dtype).itemsize if in_memory else VARINT_BYTES)
+        """Bytes of the data in a reply; of those whose number varies none."""
+        return self.elements * self._element_bytes
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of the data in the largest reply."""
+        elements = self.elements if self.final_of is None else self.max_rows * math.prod(self.shape[1:])
+        return elements * self._element_bytes
+
+    @property
+    def _element_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize if self.dtype in DTYPES_AS_IN_MEMORY else VARINT_BYTES
 
 
 class ObservationField(NamedTuple):
@@ -228,14 +173,19 @@ class ReplyLayout:
         constants: Mapping[int, bytes],
         state_offset: int | None,
         fields: tuple[ObservationField, ...],
+        append_final: "AppendFinal | None" = None,
     ) -> None:
         self.state_offset = state_offset
         """Offset of the byte that holds the state; None if replies have none."""
         self.fields = fields
         """In the order of the observations."""
+        self.append_final = append_final
+        """Function for replies with final observations, if there are such."""
         self.buffers = ReplyBuffers(size_bytes, constants)
 
 
+AppendFinal: TypeAlias = Callable[[bytes, Sequence[np.ndarray]], bytes]
+"""A protocol's function that returns a reply with the values of its final observations, which it has none of."""
 ComputeLayout: TypeAlias = Callable[[tuple[ObservationSpec, ...]], ReplyLayout]
 """A protocol's function that computes the layout of replies with these observations."""
 
@@ -245,6 +195,8 @@ class ObservationRequest:
 
     def __init__(self, observations: tuple[ObservationSpec, ...], layout: ReplyLayout) -> None:
         self.observations = observations
+        self.final_observations = tuple(spec for spec in observations if spec.final_of is not None)
+        """Those of episodes that ended with the step. They come last."""
         self.layout = layout
         self.data_bytes = sum(spec.data_bytes for spec in observations)
         """Bytes of data in a reply."""
@@ -252,12 +204,14 @@ class ObservationRequest:
         """Some frames go into shared memory."""
         cameras: dict[str, int] = {}
         for spec in observations:
-            if spec.camera is not None:
+            if spec.camera is not None and spec.final_of is None:
                 cameras[spec.camera] = cameras.get(spec.camera, 0) | 1 << spec.output
         self.cameras = tuple(cameras.items())
         """(camera, bits of the outputs)."""
         self.family_names = tuple(
-            spec.name for spec in observations if spec.camera is None and spec.name not in _EVERY_WORLD
+            spec.name
+            for spec in observations
+            if spec.camera is None and spec.final_of is None and spec.name not in _EVERY_WORLD
         )
         """Names of the family's own observations among them."""
 
@@ -272,6 +226,7 @@ class AgentSpecs:
         lanes: int | None,
         join_settings: JoinSettings,
         layout_cache: "ReplyLayoutCache",
+        has_final: bool = False,
     ) -> None:
         self.pool = pool
         self.agent_index = agent_index
@@ -279,8 +234,10 @@ class AgentSpecs:
         self.layout_cache = layout_cache
         self.lanes = lanes
         """Lanes of a vector world, else None."""
+        self.has_final = has_final
+        """Observations of ended episodes are offered, too."""
         self.actions: dict[int, Spec] = dict(enumerate(pool.family.actions, start=1))
-        all_specs = _all_observations(pool.family, lanes, join_settings)
+        all_specs = _all_observations(pool.family, lanes, join_settings, has_final)
         self.observations = {spec.uid: spec for spec in _select(all_specs, join_settings.observations)}
         if lanes is not None:
             layout_cache.check_size(self, tuple(self.observations.values()), "a request for all observations")
@@ -305,7 +262,10 @@ class AgentSpecs:
                     raise InvalidArgument(
                         f"requested observation {uid} is not offered: expected some of {known or 'none'}"
                     )
-            request = self.layout_cache.find(self, tuple(self.observations[uid] for uid in dict.fromkeys(key)))
+            # Final observations come last: what is in front of them has the same place in every reply.
+            specs = [self.observations[uid] for uid in dict.fromkeys(key)]
+            specs.sort(key=lambda spec: spec.final_of is not None)
+            request = self.layout_cache.find(self, tuple(specs))
             if len(key) <= _MAX_KEPT_UIDS:
                 self._keep(key, request)
         return request
@@ -337,18 +297,18 @@ class ReplyLayoutCache:
     def find(self, specs: AgentSpecs, observations: tuple[ObservationSpec, ...]) -> ObservationRequest:
         """Return the request of an agent for these observations."""
         join = specs.join_settings
-        names = tuple(spec.name for spec in observations)
+        names = tuple((spec.uid, spec.name) for spec in observations)
         key = (specs.pool, specs.agent_index, specs.lanes, join.width, join.height, join.samples, names)
         self.check_size(specs, observations, "this step")
         request = self._requests.get(key)
         if request is None:
-            self._memory.check_replies(sum(spec.data_bytes for spec in observations), _FEWER)
+            self._memory.check_replies(sum(spec.max_bytes for spec in observations), _FEWER)
             request = self._requests[key] = ObservationRequest(observations, self._compute_layout(observations))
         return request
 
     def check_size(self, specs: AgentSpecs, observations: tuple[ObservationSpec, ...], what: str) -> None:
         """Raise ResourceExhausted if the reply would be too large for this server or its client."""
-        size_bytes = sum(spec.data_bytes + _HEADER_BYTES for spec in observations)
+        size_bytes = sum(spec.max_bytes + _HEADER_BYTES for spec in observations)
         server_bytes, client_bytes = self._limits.max_reply_bytes, specs.join_settings.max_reply_bytes
         if size_bytes > server_bytes:
             raise ResourceExhausted(
@@ -363,7 +323,7 @@ class ReplyLayoutCache:
             )
 
 
-def _all_observations(family: Family, lanes: int | None, join: JoinSettings) -> list[ObservationSpec]:
+def _all_observations(family: Family, lanes: int | None, join: JoinSettings, has_final: bool) -> list[ObservationSpec]:
     """Return all observations of a family's worlds, numbered from 1."""
     lead = () if lanes is None else (lanes,)
     specs = [*common_observations(family), *family.observations]
@@ -382,7 +342,28 @@ def _all_observations(family: Family, lanes: int | None, join: JoinSettings) -> 
         for uid, spec in enumerate(in_replies, start=len(found) + 1):
             name = f"{spec.name}{SHARED}"
             found.append(ObservationSpec(uid, name, "int64", (*lead, 3), 0, None, spec.camera, spec.output, spec.name))
+    if has_final and lanes is not None:
+        found += _final_observations(found, lanes)
     return found
+
+
+def _final_observations(found: list[ObservationSpec], lanes: int) -> list[ObservationSpec]:
+    """Return the observations of ended episodes, for those of the family and its frames."""
+    name, varies = FINAL_LANES, (-1,)
+    final = [ObservationSpec(len(found) + 1, name, "int64", varies, 0, lanes - 1, final_of=name, max_rows=lanes)]
+    for spec in found:
+        if spec.shared_frame is None and spec.name not in _EVERY_WORLD:
+            uid = len(found) + len(final) + 1
+            final.append(
+                spec._replace(
+                    uid=uid,
+                    name=f"{spec.name}{FINAL}",
+                    shape=(*varies, *spec.shape[1:]),
+                    final_of=spec.name,
+                    max_rows=lanes,
+                )
+            )
+    return final
 
 
 def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None) -> list[ObservationSpec]:

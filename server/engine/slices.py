@@ -7,7 +7,7 @@ steps of other worlds; the request that caused the work is answered when all of 
 import math
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import I64
 from worldloom.server.engine.timing import TickBudget
 from worldloom.server.engine.world import FAILURES, World
-from worldloom.worlds.pool import RUNNING, Pool
+from worldloom.worlds.pool import Pool
 
 if TYPE_CHECKING:
     from worldloom.server.engine.directory import WorldDirectory
+    from worldloom.server.engine.world_settings import WorldSettings
 
 _CHUNK_S = 0.004
 """Time that one call to a family may take, as far as can be foreseen."""
@@ -76,14 +77,10 @@ class LaneAddition:
 class WorldCreation:
     """A world whose lanes are being added. They count as in use from the beginning."""
 
-    def __init__(
-        self, directory: "WorldDirectory", own: Mapping[str, object], seed: int, addition: LaneAddition, is_vector: bool
-    ) -> None:
+    def __init__(self, directory: "WorldDirectory", settings: "WorldSettings", addition: LaneAddition) -> None:
         self.addition = addition
         self._directory = directory
-        self._own = own
-        self._seed = seed
-        self._is_vector = is_vector
+        self._settings = settings
         directory.worlds_in_creation += 1
         directory.lanes_in_use += len(addition)
 
@@ -92,8 +89,7 @@ class WorldCreation:
         directory, addition = self._directory, self.addition
         directory.worlds_in_creation -= 1
         name = f"{addition.pool.family.name}-{secrets.token_hex(16)}"
-        world = World(name, self._own, self._seed, addition.pool, addition.lanes)
-        world.is_vector = self._is_vector
+        world = World(name, self._settings, addition.pool, addition.lanes)
         world.used_at_s = directory.clock()
         directory.worlds[world.name] = world
         return world
@@ -130,7 +126,8 @@ def separate(pool: Pool, worlds: list[World], budget: TickBudget) -> tuple[list[
     """Return the worlds of a pool that can be stepped in this tick, and those that have too many episodes to begin."""
     few: list[World] = []
     many: list[World] = []
-    for count, world in sorted(((_count_to_begin(world), world) for world in worlds), key=lambda pair: pair[0]):
+    counts = [(int(np.count_nonzero(world.beginning_lanes)), world) for world in worlds]
+    for count, world in sorted(counts, key=lambda pair: pair[0]):
         if world.begun is None and (count == 0 or count * pool.begin_s <= budget.left_s):
             budget.left_s -= count * pool.begin_s
             few.append(world)
@@ -162,12 +159,6 @@ def begin_in_slices(
     return begun, waiting
 
 
-def _count_to_begin(world: World) -> int:
-    if world.begins_episode:
-        return len(world.lanes)
-    return int(np.count_nonzero(world.pool.status[world.lanes] != RUNNING))
-
-
 def _begin_episodes(world: World, budget: TickBudget) -> bool:
     """Begin episodes of a world in a few lanes, and in more while there is time; return whether all have begun.
 
@@ -176,20 +167,25 @@ def _begin_episodes(world: World, budget: TickBudget) -> bool:
     pool, lanes = world.pool, world.lanes
     if world.begun is None:
         world.begun = np.zeros(len(lanes), np.bool_)
-    if world.begins_episode:  # now, if not before: agents may have left since
-        pool.interrupt(lanes[~world.begun])
+    todo = np.flatnonzero(world.beginning_lanes)
+    pool.interrupt(lanes[todo])
     is_drawn = any(agent.step is not None and agent.step.request.cameras for agent in world.agents.values())
-    todo = np.flatnonzero(pool.status[lanes] != RUNNING)
-    first = 0
-    while first < len(todo) and (first == 0 or budget.left_s > 0):
-        chunk = todo[first : first + max(1, int(_CHUNK_S / max(pool.begin_s, 1e-9)))]
+    done = begin_in_chunks(pool, lanes[todo], budget, is_drawn)
+    world.begun[todo[:done]] = True
+    return done == len(todo)
 
-        def begin(chunk: np.ndarray = chunk) -> None:
-            pool.begin(lanes[chunk])
+
+def begin_in_chunks(pool: Pool, lanes: I64, budget: TickBudget, is_drawn: bool, keep_outcome: bool = False) -> int:
+    """Begin episodes in the first few of these lanes, and in more while there is time; return the number of lanes."""
+    done = 0
+    while done < len(lanes) and (done == 0 or budget.left_s > 0):
+        chunk = lanes[done : done + max(1, int(_CHUNK_S / max(pool.begin_s, 1e-9)))]
+
+        def begin(chunk: I64 = chunk) -> None:
+            pool.begin(chunk, keep_outcome)
             if is_drawn:
-                pool.prepare_views(lanes[chunk])
+                pool.prepare_views(chunk)
 
         budget.spend(begin)
-        world.begun[chunk] = True
-        first += len(chunk)
-    return first >= len(todo)
+        done += len(chunk)
+    return done

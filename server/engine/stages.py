@@ -22,10 +22,11 @@ from worldloom.server.engine.observations import ObservationField, ObservationRe
 from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
 from worldloom.server.engine.slices import begin_in_slices, separate
 from worldloom.server.engine.timing import Counters, TickBudget
-from worldloom.server.engine.world import FAILURES, Agent, Boundary, Step, World
+from worldloom.server.engine.world import FAILURES, Boundary, Step, World, finish_step
 from worldloom.server.logs import Log
+from worldloom.worlds.episodes import FIRST, INTERRUPTED, LAST, RUNNING
 from worldloom.worlds.family import LaneErrors
-from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, RUNNING, Pool
+from worldloom.worlds.pool import Pool
 
 log = Log("engine")
 
@@ -35,12 +36,12 @@ def simulate(worlds: Sequence[World], budget: TickBudget) -> tuple[list[Step], l
 
     Also return the worlds that have more episodes to begin than there is time for in this tick.
     """
-    by_pool: dict[Pool, list[World]] = {}
+    by_pool: dict[tuple[Pool, int], list[World]] = {}
     for world in worlds:
-        by_pool.setdefault(world.pool, []).append(world)
+        by_pool.setdefault((world.pool, world.action_repeat), []).append(world)
     done: list[Step] = []
     large: list[World] = []
-    for pool, its_worlds in by_pool.items():
+    for (pool, _), its_worlds in by_pool.items():
         if sum(len(world.lanes) for world in its_worlds) * pool.begin_s > budget.left_s:
             its_worlds, some = separate(pool, its_worlds, budget)
             large += some
@@ -81,23 +82,31 @@ def _advance_one(pool: Pool, world: World) -> list[Step]:
 
 def _advance_begun(pool: Pool, world: World) -> list[Step]:
     """Advance a world whose episodes were begun in slices, in the lanes that did not begin one."""
-    begun, world.begun = world.begun, None
-    assert begun is not None
-    rest = np.flatnonzero(~begun)
+    assert world.begun is not None
+    begun, held = world.begun, world.held_lanes
+    is_idle = begun if held is None else begun | held
+    if held is not None:
+        pool.hold(world.lanes[held & ~begun])
+    rest = np.flatnonzero(~is_idle)
     if len(rest):
         actions = _gather_actions(pool, [world])
-        pool.step(world.lanes[rest], {name: action[rest] for name, action in actions.items()})
-    return _finish_world(world, bool(begun[0]), int(pool.status[world.lanes[0]]))
+        pool.step(world.lanes[rest], {name: action[rest] for name, action in actions.items()}, world.action_repeat)
+    world.begun = None
+    return finish_step(world, bool(begun[0]), int(pool.status[world.lanes[0]]))
 
 
 def _advance(pool: Pool, worlds: list[World], lanes: I64) -> list[Step]:
-    new = [world.lanes for world in worlds if world.begins_episode]
+    new = [
+        world.lanes if world.reset_lanes is None else world.lanes[world.reset_lanes]
+        for world in worlds
+        if world.begins_episode
+    ]
     if new:
         pool.interrupt(np.concatenate(new))
     has_begun = (pool.status[lanes] != RUNNING).tolist()
     errors: Mapping[int, BaseException] = {}
     try:
-        pool.step(lanes, _gather_actions(pool, worlds))
+        _step_lanes(pool, worlds, lanes)
     except LaneErrors as failed:
         errors = failed.errors
     status = pool.status[lanes].tolist()
@@ -106,16 +115,26 @@ def _advance(pool: Pool, worlds: list[World], lanes: I64) -> list[Step]:
     for world in worlds:
         error = next((errors[lane] for lane in world.lanes.tolist() if lane in errors), None) if errors else None
         if error is None:
-            done += _finish_world(world, has_begun[first], status[first])
+            done += finish_step(world, has_begun[first], status[first])
         else:
             _fail_world(world, error)
         first += len(world.lanes)
     return done
 
 
-def _finish_world(world: World, has_begun: bool, status: int) -> list[Step]:
-    status = RUNNING if world.is_vector else status
-    return [_finish_step(agent, has_begun, status) for agent in world.agents.values()]
+def _step_lanes(pool: Pool, worlds: list[World], lanes: I64) -> None:
+    """Step the lanes of these worlds, but for those that are held."""
+    actions = _gather_actions(pool, worlds)
+    masks = [world.held_lanes for world in worlds]
+    if any(mask is not None for mask in masks):
+        pairs = zip(worlds, masks, strict=True)
+        is_held = np.concatenate(
+            [np.zeros(len(world.lanes), np.bool_) if mask is None else mask for world, mask in pairs]
+        )
+        pool.hold(lanes[is_held])
+        stepped = np.flatnonzero(~is_held)
+        lanes, actions = lanes[stepped], {name: action[stepped] for name, action in actions.items()}
+    pool.step(lanes, actions, worlds[0].action_repeat)
 
 
 def _gather_actions(pool: Pool, worlds: list[World]) -> dict[str, np.ndarray]:
@@ -123,36 +142,13 @@ def _gather_actions(pool: Pool, worlds: list[World]) -> dict[str, np.ndarray]:
     gathered = {}
     for spec in pool.family.actions:
         parts = [
-            np.stack([_action_of(world, index, spec.name) for index in range(pool.family.agents)], axis=1)
+            np.stack([world.action_of(index, spec.name) for index in range(pool.family.agents)], axis=1)
             if pool.family.agents > 1
-            else _action_of(world, 0, spec.name)[:, None]
+            else world.action_of(0, spec.name)[:, None]
             for world in worlds
         ]
         gathered[spec.name] = np.concatenate(parts)
     return gathered
-
-
-def _action_of(world: World, agent_index: int, name: str) -> np.ndarray:
-    agent = world.agents.get(agent_index)
-    action = None
-    if agent is not None and agent.step is not None and agent.is_running:
-        action = agent.step.actions.get(name)
-    return world.idle_actions[name] if action is None else action
-
-
-def _finish_step(agent: Agent, has_begun: bool, status: int) -> Step:
-    """Set the state of an agent whose world has advanced, and return its step."""
-    step, agent.step = agent.step, None
-    assert step is not None, "a world is ready when all its agents have stepped"
-    if not agent.is_running:
-        step.state, step.boundary = RUNNING, Boundary.FIRST
-    elif has_begun and not agent.world.is_vector:
-        # The episode ended in the very step that began this agent's sequence, whose reply had to report RUNNING.
-        step.state, step.boundary = INTERRUPTED, Boundary.LAST
-    else:
-        step.state, step.boundary = status, Boundary.NONE
-    agent.state = step.state
-    return step
 
 
 def _fail_world(world: World, error: BaseException) -> None:
@@ -161,6 +157,7 @@ def _fail_world(world: World, error: BaseException) -> None:
     log.error("family failed", family=family, world=world.name)
     world.pool.interrupt(world.lanes)
     world.begun = None
+    world.reset_all()
     steps = [agent.step for agent in world.agents.values() if agent.step is not None]
     for agent in world.agents.values():
         agent.step, agent.state = None, INTERRUPTED
@@ -198,7 +195,8 @@ def write_scene(steps: Iterable[Step], scene: Scene) -> list[StepGroup]:
     for step in steps:
         by_request.setdefault(step.request, []).append(step)
     groups = [group for same in by_request.values() for group in _prepare_groups(same)]
-    _write_changed_lights(scene, {step.agent.world for group in groups if group.views for step in group.steps})
+    for world in {step.agent.world for group in groups if group.views for step in group.steps}:
+        world.write_lighting(scene)
     return groups
 
 
@@ -273,7 +271,7 @@ def _frame_offsets(group: StepGroup, camera: str) -> I64:
     fields = zip(group.request.observations, group.request.layout.fields, strict=True)
     # A frame that is asked for in the reply and in shared memory is drawn into the latter; see _copy_if_shared.
     for spec, in_reply in sorted(fields, key=lambda pair: pair[0].shared_frame is not None):
-        if spec.camera == camera:
+        if spec.camera == camera and spec.final_of is None:
             if spec.shared_frame is None:
                 starts, size_bytes = group.replies + in_reply.offset, spec.data_bytes
             else:
@@ -293,13 +291,6 @@ def _change_fields_of_view(views: ViewTable, camera: str, steps: list[Step]) -> 
         if half_height is not None:
             views.half_height[first : first + count] = half_height
         first += count
-
-
-def _write_changed_lights(scene: Scene, worlds: set[World]) -> None:
-    """Write the lights that agents have set by properties over those of the family."""
-    for world in worlds:
-        for column, value in world.lighting.items():
-            getattr(scene.lanes, column)[world.pool.scene_lane[world.lanes]] = value
 
 
 def draw(
@@ -351,6 +342,8 @@ def fill_replies(groups: list[StepGroup]) -> None:
             states = np.array([[step.state] for step in group.steps], np.uint8)
             write_rows(states, group.replies + layout.state_offset, PROCESS_MEMORY)
         for spec, in_reply in zip(group.request.observations, layout.fields, strict=True):
+            if spec.final_of is not None:
+                break  # these come last
             if spec.is_frame:
                 _copy_if_shared(group, spec, in_reply)
             else:
@@ -360,6 +353,10 @@ def fill_replies(groups: list[StepGroup]) -> None:
                     write_varints(rows.astype(np.int64), starts, PROCESS_MEMORY)
                 else:
                     write_rows(np.ascontiguousarray(rows).view(np.uint8), starts, PROCESS_MEMORY)
+        if layout.append_final is not None:
+            for step in group.steps:
+                if step.final is not None:
+                    step.reply = layout.append_final(step.reply, step.final)
 
 
 def _rows(group: StepGroup, spec: ObservationSpec) -> np.ndarray:

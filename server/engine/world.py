@@ -10,22 +10,26 @@ of the world's `interrupted_agents` until its next step, which is answered with 
 """
 
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.tables import I64
 from worldloom.protos.errors import RequestError
-from worldloom.worlds.family import Spec
-from worldloom.worlds.pool import INTERRUPTED, RUNNING, Pool
+from worldloom.worlds.episodes import INTERRUPTED, RUNNING
+from worldloom.worlds.family import Family, Spec
+from worldloom.worlds.pool import Pool
 
 if TYPE_CHECKING:
+    from worldloom.render.scene import Scene
     from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
     from worldloom.server.engine.shared_memory import Segment
     from worldloom.server.engine.slices import LaneAddition
+    from worldloom.server.engine.world_settings import WorldSettings
 
 
 FAILURES = (Exception, SystemExit, GeneratorExit, CancelledError)
@@ -45,10 +49,57 @@ class Boundary(Enum):
     LAST = 2
 
 
+class Autoreset(Enum):
+    """Begin of the next episode in a lane of a vector world whose episode has ended, as Gymnasium names it."""
+
+    NEXT_STEP = "next_step"
+    """The next step begins it, and ignores the lane's action."""
+    SAME_STEP = "same_step"
+    """It begins within the step that ended the last one."""
+    DISABLED = "disabled"
+    """ResetWorld begins it; until then the lane waits."""
+
+
+class LaneSeeds:
+    """Seeds of the lanes of a world, as they were given: one for all, or one for each, and the numbers of the lanes."""
+
+    def __init__(self, given: int | Sequence[int], numbers: int | Sequence[int], lanes: int) -> None:
+        self.given = given
+        """One seed for all lanes, or one for each."""
+        self.numbers = numbers
+        """Numbers of all lanes, or that of the first."""
+        self._lanes = lanes
+
+    @cached_property
+    def lane_numbers(self) -> NDArray[np.uint64]:
+        """Numbers of the lanes. Made when needed: requests may ask for more lanes than a server allows."""
+        if isinstance(self.numbers, int):
+            return np.uint64(self.numbers) + np.arange(self._lanes, dtype=np.uint64)
+        return np.array(self.numbers, np.uint64)
+
+    @cached_property
+    def pairs(self) -> NDArray[np.uint64]:
+        """Seed and number of each lane, [2, lanes]. A lane with a seed of its own is lane 0 of a world with it."""
+        seeds = np.array([seed % 2**64 for seed in ([self.given] if isinstance(self.given, int) else self.given)], "u8")
+        numbers = self.lane_numbers if isinstance(self.given, int) else np.zeros_like(self.lane_numbers)
+        return np.stack([np.broadcast_to(seeds, numbers.shape), numbers])
+
+    def replaced(self, others: Self, where: NDArray[np.bool_]) -> Self:
+        """Return these seeds with others in some lanes."""
+        mixed = type(self)(self.given, self.numbers, self._lanes)
+        mixed.pairs = np.where(where, others.pairs, self.pairs)
+        return mixed
+
+    def in_family(self, family: Family) -> NDArray[np.uint64]:
+        """Return the seeds that the lanes have by the rule of a family."""
+        seeds, numbers = self.pairs
+        return family.lane_seeds(seeds, numbers)
+
+
 class Step:
     """One step of one agent, from its request to its reply."""
 
-    __slots__ = ("actions", "agent", "answer", "boundary", "fail", "reply", "request", "ring_index", "state")
+    __slots__ = ("actions", "agent", "answer", "boundary", "fail", "final", "reply", "request", "ring_index", "state")
 
     def __init__(
         self,
@@ -71,6 +122,8 @@ class Step:
         self.reply = b""
         self.ring_index: int | None = None
         """The set of frames in shared memory that the step is drawn into, once it is known."""
+        self.final: list[np.ndarray] | None = None
+        """Last observations of the episodes that ended with this step: `request.final_observations` in order."""
 
 
 class Agent:
@@ -135,12 +188,14 @@ class WorldReset:
 class World:
     """One or more lanes of a pool, and the agents in them."""
 
-    def __init__(self, name: str, settings: Mapping[str, object], seed: int, pool: Pool, lanes: I64) -> None:
+    def __init__(self, name: str, settings: "WorldSettings", pool: Pool, lanes: I64) -> None:
         self.name = name
-        self.settings = dict(settings)
+        self.settings = dict(settings.own)
         """The family's own settings, as given."""
-        self.seed = seed
-        self.is_vector = False
+        self.seeds = settings.seeds
+        self.is_vector = settings.is_vector
+        self.autoreset = settings.autoreset
+        self.action_repeat = settings.action_repeat
         self.move(pool, lanes)
         self.agents: dict[int, Agent] = {}
         """Agents by index."""
@@ -149,6 +204,12 @@ class World:
         """Agents whose last reply reported RUNNING, and whose sequence was ended since."""
         self.begun: NDArray[np.bool_] | None = None
         """Lanes whose episode was begun for the waiting steps, while they are begun over several ticks; else None."""
+        self.has_begun = False
+        """The episodes of its lanes go on with the next step. False before the first step, and after a reset of all."""
+        self.reset_lanes: NDArray[np.bool_] | None = None
+        """Lanes that begin an episode with the next step, which holds the others, after a reset of some."""
+        self.ended: I64 | None = None
+        """Indices of the lanes whose episode ended with this step, if the next has to begin within it."""
         self.lighting: dict[str, np.ndarray] = {}
         """Changed columns of worldloom.kernels.tables.LaneTable."""
         self.used_at_s = 0.0
@@ -181,6 +242,48 @@ class World:
         return not any(agent.is_running for agent in self.agents.values())
 
     @property
+    def held_lanes(self) -> NDArray[np.bool_] | None:
+        """Lanes that the next step leaves as they are; None if there are none."""
+        if self.begins_episode:
+            return None if self.reset_lanes is None else ~self.reset_lanes
+        if self.autoreset is Autoreset.DISABLED:
+            has_ended: NDArray[np.bool_] = self.pool.status[self.lanes] != RUNNING
+            return has_ended if has_ended.any() else None
+        return None
+
+    @property
+    def beginning_lanes(self) -> NDArray[np.bool_]:
+        """Lanes in which the next step begins an episode, apart from those that have begun one for it."""
+        if not self.begins_episode:
+            is_over: NDArray[np.bool_] = self.pool.status[self.lanes] != RUNNING
+            return is_over & (self.autoreset is not Autoreset.DISABLED)
+        beginning = np.ones(len(self.lanes), np.bool_) if self.reset_lanes is None else self.reset_lanes
+        return beginning if self.begun is None else beginning & ~self.begun
+
+    def action_of(self, agent_index: int, name: str) -> np.ndarray:
+        """Return an action of an agent for the waiting step, [lanes, *shape]; the idle one if none was sent."""
+        agent = self.agents.get(agent_index)
+        action = None
+        if agent is not None and agent.step is not None and agent.is_running:
+            action = agent.step.actions.get(name)
+        return self.idle_actions[name] if action is None else action
+
+    def write_lighting(self, scene: "Scene") -> None:
+        """Write the lights that agents have set by properties over those of the family, before a draw."""
+        for column, value in self.lighting.items():
+            getattr(scene.lanes, column)[self.pool.scene_lane[self.lanes]] = value
+
+    def reset_all(self) -> None:
+        """Begin an episode in every lane with the next step."""
+        self.has_begun = False
+        self.reset_lanes = None
+
+    def reset_some(self, is_reset: NDArray[np.bool_]) -> None:
+        """Begin an episode in these lanes with the next step, which leaves the others as they are."""
+        if self.has_begun:
+            self.reset_lanes = is_reset if self.reset_lanes is None else self.reset_lanes | is_reset
+
+    @property
     def is_attended(self) -> bool:
         """The world has an agent whose end will be noticed."""
         return self.has_streams and bool(self.agents)
@@ -189,6 +292,35 @@ class World:
     def is_free_to_reset(self) -> bool:
         """Every agent's sequence has ended, or its stream waits for ResetWorld itself."""
         return not any(agent.is_running and not agent.is_resetting for agent in self.agents.values())
+
+
+def finish_step(world: World, has_begun: bool, status: int) -> list[Step]:
+    """Set the states of the agents of a world that has advanced, and return their steps.
+
+    `has_begun` tells whether its first lane began an episode, `status` is the state of that lane.
+    """
+    is_partial = world.reset_lanes is not None
+    world.has_begun, world.reset_lanes = True, None
+    if world.autoreset is Autoreset.SAME_STEP:
+        ended = np.flatnonzero(world.pool.status[world.lanes] != RUNNING)
+        world.ended = ended if len(ended) else None
+    status = RUNNING if world.is_vector else status
+    return [_finish_step(agent, has_begun, status, is_partial) for agent in world.agents.values()]
+
+
+def _finish_step(agent: Agent, has_begun: bool, status: int, is_partial: bool) -> Step:
+    step, agent.step = agent.step, None
+    assert step is not None, "a world is ready when all its agents have stepped"
+    if not agent.is_running:
+        # After a reset of some lanes each lane has a step type of its own.
+        step.state, step.boundary = RUNNING, Boundary.NONE if is_partial else Boundary.FIRST
+    elif has_begun and not agent.world.is_vector:
+        # The episode ended in the very step that began this agent's sequence, whose reply had to report RUNNING.
+        step.state, step.boundary = INTERRUPTED, Boundary.LAST
+    else:
+        step.state, step.boundary = status, Boundary.NONE
+    agent.state = step.state
+    return step
 
 
 def interrupt_sequences(world: World) -> list[Step]:

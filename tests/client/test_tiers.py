@@ -11,7 +11,7 @@ from scripts.support.reference_world import ReferenceWorld
 from tests.support.shared_server import Served
 from worldloom.client import VectorEnv
 from worldloom.render.cpu import CPURenderer
-from worldloom.worlds.pool import INTERRUPTED, TERMINATED
+from worldloom.worlds.episodes import INTERRUPTED, TERMINATED
 
 LANES, STEPS, SEED = 5, 24, 12
 TRANSPORTS = {

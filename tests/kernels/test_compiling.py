@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 FIRST_FRAME = """
 import numpy as np
 from worldloom.kernels.compiling import announce_compiling
-from worldloom.worlds.pool import count_running
+from worldloom.worlds.episodes import count_running
 from worldloom.render.cpu import CPURenderer
 CPURenderer().close()
 with announce_compiling():

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldloom.worlds.pool import (
+from worldloom.worlds.episodes import (
     FIRST,
     INTERRUPTED,
     LAST,
@@ -79,17 +79,17 @@ def test_beginning_an_episode(seed: int, agents: int) -> None:
         assert (column == expected[name]).all(), name
 
 
-@given(seed=st.integers(0, 2**32), agents=st.integers(1, 3), max_steps=st.integers(1, 9))
-def test_going_on_with_an_episode(seed: int, agents: int, max_steps: int) -> None:
+@given(seed=st.integers(0, 2**32), agents=st.integers(1, 3), max_steps=st.integers(1, 9), adds_reward=st.booleans())
+def test_going_on_with_an_episode(seed: int, agents: int, max_steps: int, adds_reward: bool) -> None:
     rng = np.random.default_rng(seed)
     lanes, held, expected = some_lanes(rng), columns(seed, agents), columns(seed, agents)
     gained, terminated = rng.normal(size=(len(lanes), agents)).astype(np.float32), rng.random(len(lanes)) < 0.3
     expected["steps"][lanes] += 1
     late = ~terminated & (expected["steps"][lanes] >= max_steps)
-    expected["reward"][lanes] = gained
+    expected["reward"][lanes] = expected["reward"][lanes] + gained if adds_reward else gained
     expected["discount"][lanes] = np.where(terminated, 0.0, 1.0)
     expected["step_type"][lanes] = np.where(terminated | late, LAST, MID)
     expected["status"][lanes] = np.select([terminated, late], [TERMINATED, INTERRUPTED], RUNNING)
-    record_step(lanes, gained, terminated, max_steps, **held)
+    record_step(lanes, gained, terminated, max_steps, adds_reward, **held)
     for name, column in held.items():
         assert (column == expected[name]).all(), name

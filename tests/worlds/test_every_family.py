@@ -14,8 +14,9 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.describe import COMMON_OBSERVATIONS, describe
+from worldloom.worlds.episodes import FIRST, LAST
 from worldloom.worlds.family import Family, Spec
-from worldloom.worlds.pool import FIRST, LAST, Pool
+from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.registry import find_family, known_families
 from worldloom.worlds.settings import Setting, SettingError, Value

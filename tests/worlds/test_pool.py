@@ -15,8 +15,9 @@ from tests.support.toy import Toy
 from worldloom.kernels.tables import I64, NO_MESH
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
+from worldloom.worlds.episodes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, find_invalid_lane
 from worldloom.worlds.family import State, StepResult
-from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool, find_invalid_lane
+from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import integers, lane_seeds, mix
 
 ASSETS = AssetLibrary(texture_size=8)

@@ -35,6 +35,7 @@ class Cartpole(Family):
         Setting("max_steps", 500, "Steps after which an episode is interrupted, 0.02 s each.", 1, 1_000_000),
     )
     labels = ("sky", "floor", "rail", "stop", "cart", "pole")
+    steps_per_s = 1 / (SUBSTEPS * SUBSTEP_S)
     actions = (Spec("force", "float32", (), "Push on the cart: 1 is 10 N to the right, -1 to the left.", -1.0, 1.0),)
     cameras = (
         Camera(

@@ -67,10 +67,12 @@ class Mujoco(SimulatedFamily):
         name = str(self.setting_values["model"])
         model = load_model(name)
         self.max_steps = int(self.setting_values["max_steps"])
+        control_steps = int(self.setting_values["control_steps"])
+        self.steps_per_s = 1.0 / (model.opt.timestep * control_steps)
         self.actions = (control_spec(model),) if model.nu else ()
         self._reward = _rewards.get(os.path.normpath(name))
         self._noise = float(self.setting_values["noise"])
-        self._calls = physics.step_calls(model, int(self.setting_values["control_steps"]))
+        self._calls = physics.step_calls(model, control_steps)
         self._sources = _observation_sources(model)
         self.observations = (
             Spec("qpos", "float64", (model.nq,), "Joint positions."),

@@ -23,8 +23,9 @@ from worldloom.server.cogment.environments.trial_world import (
 from worldloom.server.dm_env_rpc.tensors import settings_from, shown
 from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.observations import OBSERVATIONS, ReplyLayoutCache
+from worldloom.server.engine.observations import ReplyLayoutCache
 from worldloom.server.engine.world import World
+from worldloom.server.engine.world_settings import OBSERVATIONS, VECTOR_SETTINGS
 from worldloom.worlds.registry import FamilyError, find_family
 from worldloom.worlds.settings import SettingError
 
@@ -112,8 +113,11 @@ def parse_start(request: EnvStartRequest, default_config: trials_pb2.Environment
         **_unpack_settings(config.world_settings, "the environment's configuration"),
         **_unpack_settings(trial_config.world_settings, "the trial's configuration"),
     }
-    if "lanes" in settings:
-        raise InvalidArgument("world setting 'lanes' is given: expected none, since a trial is a world of one lane")
+    for name in VECTOR_SETTINGS:
+        if name in settings:
+            raise InvalidArgument(
+                f"world setting {name!r} is given: expected none, since a trial is a world of one lane"
+            )
     classes = _parse_classes(config.actor_classes, request.actor_counts)
     _check_order(config.actor_order, classes)
     confidence = _parse_confidence(config, trial_config)

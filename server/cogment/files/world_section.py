@@ -15,15 +15,10 @@ from worldloom.protos.worldloom import trials_pb2 as content
 from worldloom.server.cogment.files.yaml_file import Entry
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.tensors import pack
-from worldloom.server.engine.directory import WORLD_SETTINGS, WorldDirectory
-from worldloom.server.engine.observations import (
-    JOIN_SETTINGS,
-    OBSERVATIONS,
-    ObservationSpec,
-    ReplyLayout,
-    ReplyLayoutCache,
-)
+from worldloom.server.engine.directory import WorldDirectory
+from worldloom.server.engine.observations import ObservationSpec, ReplyLayout, ReplyLayoutCache
 from worldloom.server.engine.world import World
+from worldloom.server.engine.world_settings import JOIN_SETTINGS, OBSERVATIONS, VECTOR_SETTINGS, WORLD_SETTINGS
 from worldloom.worlds.family import Family
 from worldloom.worlds.registry import FamilyError, find_family, known_families
 from worldloom.worlds.settings import Setting, SettingError, Value
@@ -88,9 +83,10 @@ def _parse_settings(section: Entry) -> dict[str, Value]:
     if "family" not in given:
         section.fail(f"key 'family' is missing in {section.path}: expected one of {', '.join(known_families())}")
     kind = _parse_family(given["family"][1])
-    if "lanes" in given:
-        given["lanes"][0].fail(f"key 'lanes' in {section.path}: expected none, since a trial is a world of one lane")
-    table = {one.name: one for one in (*WORLD_SETTINGS, *kind.settings) if one.name != "lanes"}
+    for name in VECTOR_SETTINGS:
+        if name in given:
+            given[name][0].fail(f"key {name!r} in {section.path}: expected none, since a trial is a world of one lane")
+    table = {one.name: one for one in (*WORLD_SETTINGS, *kind.settings) if one.name not in VECTOR_SETTINGS}
     return _parse_values(section, table)
 
 

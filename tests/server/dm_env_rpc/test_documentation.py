@@ -17,8 +17,7 @@ from tests.support.toy import Toy
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.server.dm_env_rpc.specs import DTYPES
-from worldloom.server.engine.directory import WORLD_SETTINGS
-from worldloom.server.engine.observations import JOIN_SETTINGS
+from worldloom.server.engine.world_settings import JOIN_SETTINGS, WORLD_SETTINGS
 from worldloom.worlds.describe import Description, describe
 from worldloom.worlds.family import Spec
 from worldloom.worlds.registry import Registry, find_family, known_families

@@ -17,7 +17,8 @@ from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.cartpole.family import SUBSTEP_S, SUBSTEPS, Cartpole
 from worldloom.worlds.cartpole.kernels import step_cartpoles
-from worldloom.worlds.pool import FIRST, LAST, MID, RUNNING, TERMINATED, Pool
+from worldloom.worlds.episodes import FIRST, LAST, MID, RUNNING, TERMINATED
+from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
 

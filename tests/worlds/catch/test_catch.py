@@ -14,8 +14,9 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.catch.family import Catch
+from worldloom.worlds.episodes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED
 from worldloom.worlds.family import State
-from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
+from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
 

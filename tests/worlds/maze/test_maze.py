@@ -13,8 +13,9 @@ from tests.support.maze_model import RADIUS_M, MazeModel, Walker
 from worldloom.kernels.tables import I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
+from worldloom.worlds.episodes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED
 from worldloom.worlds.maze.family import Maze
-from worldloom.worlds.pool import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, Pool
+from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
 from worldloom.worlds.settings import SettingError
 

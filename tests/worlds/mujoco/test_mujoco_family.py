@@ -15,12 +15,13 @@ from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
+from worldloom.worlds.episodes import INTERRUPTED, RUNNING, TERMINATED
 from worldloom.worlds.family import LaneErrors
 from worldloom.worlds.mujoco import family as mujoco_family
 from worldloom.worlds.mujoco.family import Mujoco, register_reward
 from worldloom.worlds.mujoco.models import files as models
 from worldloom.worlds.mujoco.simulation.data import LaneArrays
-from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED, Pool
+from worldloom.worlds.pool import Pool
 from worldloom.worlds.settings import SettingError
 
 ARM = """

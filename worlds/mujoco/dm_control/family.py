@@ -54,6 +54,7 @@ class Dmc(SimulatedFamily):
         environment, model = self._task_environment.environment, self._task_environment.model
         limit = environment._step_limit
         self.max_steps = _NO_STEP_LIMIT if math.isinf(limit) else math.ceil(limit)
+        self.steps_per_s = 1.0 / environment.control_timestep()
         self.actions = (control_spec(model),)
         self.observations = tuple(
             Spec(name, spec.dtype.name, spec.shape, "As dm_control gives it.")
@@ -73,9 +74,11 @@ class Dmc(SimulatedFamily):
     )
 
     @staticmethod
-    def lane_seeds(world_seed: int, lanes: int) -> NDArray[np.uint64]:
+    def lane_seeds(world_seed: int | NDArray[np.uint64], lanes: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return consecutive seeds, as users of dm_control number their environments."""
-        return (np.arange(lanes, dtype=np.uint64) + np.uint64(world_seed % 2**32)) % np.uint64(2**32)
+        numbers = np.arange(lanes, dtype=np.uint64) if isinstance(lanes, int) else lanes
+        first = world_seed % 2**32  # in range, so that the sum is too
+        return np.asarray((numbers % np.uint64(2**32) + np.asarray(first, np.uint64)) % np.uint64(2**32), np.uint64)
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the state of a lane: the simulation, dm_control's task object, steps of the episode.

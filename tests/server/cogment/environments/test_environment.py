@@ -15,7 +15,7 @@ from tests.support.trial_engine import EngineHarness, Watcher, action, actor_cla
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.dm_env_rpc.session import Session
-from worldloom.worlds.pool import RUNNING
+from worldloom.worlds.episodes import RUNNING
 
 IDLE = action()
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.dm_control_lanes import make_environment, make_pool, random_controls, step_both, without_drawing  # noqa: F401
+from worldloom.worlds.episodes import INTERRUPTED, RUNNING, TERMINATED
 from worldloom.worlds.mujoco.dm_control.family import Dmc
 from worldloom.worlds.mujoco.dm_control.suite import suite
-from worldloom.worlds.pool import INTERRUPTED, RUNNING, TERMINATED
 from worldloom.worlds.settings import SettingError
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
