@@ -5,15 +5,20 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 SDK := .venv-cogment/.installed
 PEERS := .venv-peers/.installed
+LEARNERS := .venv-learners/.installed
+ENVPOOL := .venv-learners/.envpool
+RLLIB := .venv-rllib/.installed
+LEARN := .venv-learners/bin/python
 FAMILIES ?= maze catch cartpole
 TEST_WORKERS ?= 2
 LINKS := build/typing/worldloom
 PACKAGES := $(filter-out front,$(patsubst %/py.typed,%,$(wildcard */py.typed)))
 
-.PHONY: help setup demo test test-quick check bench ablation bench-peers docs protos cogment-sdk clean gl links
+.PHONY: help setup demo test test-quick learners learners-long check bench ablation bench-peers bench-learners docs
+.PHONY: protos cogment-sdk clean gl links
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) gl ## create .venv and install the OpenGL libraries, where missing
 
@@ -25,6 +30,14 @@ test: setup $(SDK) ## run the tests (WORLDLOOM_SKIP_GL=1: without those that nee
 
 test-quick: $(INSTALLED) ## run the tests that take less than a minute together, for the inner loop
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile -m "not slow and not gl"
+
+learners: $(LEARNERS) ## run the tests of the adaptors with the learning libraries, and of the oldest Gymnasium
+	@$(LEARN) -m pytest -n $(TEST_WORKERS) --dist loadfile tests/learners
+	@PYTHONPATH=.venv-learners/oldest-gymnasium $(LEARN) -m pytest -q tests/learners/test_gymnasium.py
+
+learners-long: learners $(RLLIB) ## the same, with RLlib and long runs
+	@WORLDLOOM_LONG=1 $(LEARN) -m pytest -q tests/learners
+	@.venv-rllib/bin/python -m pytest -q tests/learners
 
 check: $(INSTALLED) links ## formatting, lint, types, and which package imports which
 	$(BIN)/ruff format --check
@@ -41,6 +54,9 @@ ablation: setup ## the gain of each technique, from a naive server to this one; 
 bench-peers: setup $(PEERS) ## other sources of pixels, compared with worldloom; writes docs/peers.md
 	@$(BIN)/python -m worldloom.bench.peers --json out/peers --page docs/peers.md
 
+bench-learners: $(LEARNERS) $(ENVPOOL) ## cost of a step through the adaptors of the learning libraries
+	@$(LEARN) -m worldloom.bench.learners --json out/learners.json
+
 docs: $(INSTALLED) ## generate docs/worlds.md and its images
 	@$(BIN)/python -m scripts.worlds_page
 
@@ -50,7 +66,7 @@ protos: $(INSTALLED) ## generate the Python code of protos/**/*.proto
 cogment-sdk: $(SDK) ## create .venv-cogment with the Cogment SDK that tests use, where missing
 
 clean: ## remove all generated files, environments included
-	rm -rf .venv .venv-cogment .venv-peers build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-cogment .venv-peers .venv-learners .venv-rllib build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml scripts/setup-venv.sh
@@ -63,6 +79,18 @@ $(SDK): scripts/setup-cogment-sdk.sh protos/worldloom/trials.proto | $(INSTALLED
 
 $(PEERS): scripts/setup-peers.sh | $(INSTALLED)
 	@scripts/setup-peers.sh
+	@touch $@
+
+$(LEARNERS): scripts/setup-learners.sh pyproject.toml | $(INSTALLED)
+	@scripts/setup-learners.sh
+	@touch $@
+
+$(ENVPOOL): scripts/setup-learners.sh $(LEARNERS)
+	@scripts/setup-learners.sh envpool
+	@touch $@
+
+$(RLLIB): scripts/setup-learners.sh pyproject.toml | $(INSTALLED)
+	@scripts/setup-learners.sh rllib
 	@touch $@
 
 gl: $(INSTALLED)

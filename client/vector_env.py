@@ -207,6 +207,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """The space of all lanes. Built on first use: its bounds take several times the memory of the frames."""
         return batch_space(self.single_observation_space, self.num_envs)
 
+    @cached_property
+    def flat_actions(self) -> FlatActions:
+        """All actions as one array, as flat envs take them; ValueError if they have no such form."""
+        return FlatActions(self._world.actions, self.num_envs)
+
     @property
     def transport(self) -> str:
         """The transport that was chosen: `local`, `shm` or `grpc`."""

@@ -1,5 +1,6 @@
 """What holds for all tests: where OpenGL is missing the run fails, unless WORLDLOOM_SKIP_GL=1 says to go without."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -22,8 +23,11 @@ hypothesis.settings.register_profile("worldloom", deadline=None, derandomize=not
 hypothesis.settings.load_profile("worldloom")
 
 
+collect_ignore = [] if importlib.util.find_spec("torch") else ["learners"]
+"""Learning libraries are in environments of their own: `make learners`."""
+
 SLOW = (
-    *("tests/bench", "tests/demo", "tests/examples", "tests/profiler", "tests/client"),
+    *("tests/bench", "tests/demo", "tests/examples", "tests/profiler", "tests/client", "tests/learners"),
     *("tests/server/test_", "tests/server/commands", "tests/server/transports", "tests/server/cogment"),
     *(
         "tests/server/dm_env_rpc/test_stateful",

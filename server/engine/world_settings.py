@@ -221,10 +221,11 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
     if is_reseeded is not None and not isinstance(seed, list):
         raise InvalidArgument("setting 'seed_mask' without a list in 'seed': expected a seed for each lane beside it")
     if is_reset is not None:
-        if world.autoreset is not Autoreset.DISABLED:
+        if world.autoreset is Autoreset.NEXT_STEP:
             raise InvalidArgument(
-                f"setting 'reset_mask' in a world with autoreset {world.autoreset.value!r}: expected 'disabled', where "
-                "lanes wait to be reset; leave it out to reset all lanes"
+                f"setting 'reset_mask' in a world with autoreset {world.autoreset.value!r}: expected 'disabled' or "
+                "'same_step', where lanes begin no episode by themselves in the step that resets others; leave it out to "
+                "reset all lanes"
             )
         if changed:
             raise InvalidArgument(

@@ -1,0 +1,264 @@
+"""PettingZoo's ParallelEnv: one world with several agents, who all act in each step.
+
+Each agent has joined the world through a stream of its own: to one server, or to one engine in this process. The steps
+of all agents are sent before the first reply is awaited, so the world advances once and all views are drawn in one
+batch.
+"""
+
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike
+
+from worldloom.client.adaptors import explain_missing
+from worldloom.client.connections import MAX_REPLY_BYTES, Credentials, open_connection
+from worldloom.client.errors import BadAction, ClientError
+from worldloom.client.frames import Channels, arrange_channels, arrange_space
+from worldloom.client.replies import Arrays, StepReader
+from worldloom.client.requests import StepWriter, write_observation_request, write_step
+from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
+from worldloom.client.specs import parse_specs
+from worldloom.client.vector_world import is_frame, split_outcome
+from worldloom.client.world import World, check_settings
+
+with explain_missing("pettingzoo"):
+    from pettingzoo import ParallelEnv
+
+_MAX_AGENTS = 8
+_OUTCOME = ("reward", "discount", "step_type")
+_LANES = 1
+"""The world has one lane, so that arrays have the form that the client's other modules work with."""
+
+
+class PettingZooEnv(ParallelEnv):
+    """A world with several agents, named `agent_0`, `agent_1` and so on.
+
+    The agents share one episode: it ends for all of them together, after which `agents` is empty until `reset`.
+    An env can be pickled: unpickled, it is a new env with the same arguments.
+    """
+
+    def __init__(
+        self,
+        address: str = "local",
+        family: str = "maze",
+        agents: int = 2,
+        *,
+        width: int = 64,
+        height: int = 64,
+        samples: int = 1,
+        observations: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        render_mode: Literal["rgb_array"] | None = None,
+        flat: bool = True,
+        channels: Channels | None = None,
+        clip_actions: bool = True,
+        action_repeat: int = 1,
+        renderer: Literal["auto", "gl", "cpu"] = "auto",
+        token: str | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Create a world and have all its agents join it.
+
+        The other arguments are those of VectorEnv.
+
+        Args:
+            address: `HOST:PORT` or `unix:PATH` of a server, or `local` for an engine in this process.
+            family: A kind of world with the setting `agents`, such as `maze`.
+            agents: The number of agents.
+        """
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        self._arguments = arguments  # to pickle
+        check_settings(settings, {"family": "family", "agents": "agents", "seed": "seed"})
+        if not 1 <= agents <= _MAX_AGENTS:
+            raise ValueError(f"agents is {agents}: expected 1 to {_MAX_AGENTS}")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode is {render_mode!r}: expected 'rgb_array' or None")
+        if channels not in (None, *get_args(Channels)):
+            raise ValueError(f"channels is {channels!r}: expected 'last', 'first' or None")
+        if isinstance(observations, str):
+            raise TypeError(f"observations is {observations!r}: expected a list of names, such as [{observations!r}]")
+        self._names = tuple(dict.fromkeys(("eye.rgb",) if observations is None else observations))
+        if flat and len(self._names) != 1:
+            raise ValueError(f"flat=True with the observations {self._names}: expected exactly one, or flat=False")
+        self._is_flat = flat
+        self._channels: Channels | None = "last" if channels is None and flat else channels
+        self._rendered_name = next((name for name in self._names if name.endswith(".rgb")), None)
+        if self._rendered_name is None and render_mode is not None:
+            self._rendered_name = "eye.rgb"
+        self.render_mode = None if self._rendered_name is None else "rgb_array"
+        self._rendered_frames: list[np.ndarray] = []
+        """The frames of all agents as of the last step or reset, for `render`."""
+        world_settings = {"family": family, "agents": agents, "lanes": _LANES, "action_repeat": action_repeat}
+        world_settings |= {**(settings or {}), **({} if seed is None else {"seed": seed})}
+        credentials = Credentials(token, tls_ca, tls_cert, tls_key)
+        world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
+        self._members: dict[str, _Member] = {}
+        # Runs when the env is garbage collected or the process ends, too.
+        self._finalizer = weakref.finalize(self, _close, world, self._members)
+        join_settings = {"width": width, "height": height, "samples": samples}
+        names = self._names if self._rendered_name is None else (*self._names, self._rendered_name)
+        try:
+            for index in range(agents):
+                own = world if index == 0 else world.open_again()
+                self._members[f"agent_{index}"] = _Member(own, {**join_settings, "agent": index}, names, clip_actions)
+            self._build_spaces()
+            self.metadata = {
+                "name": f"worldloom_{family}",
+                "render_modes": ["rgb_array"],
+                "render_fps": float(world.read_property("world.steps_per_s")),
+                "is_parallelizable": True,
+            }
+        except BaseException:
+            self.close()
+            raise
+        self.possible_agents = list(self._members)
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the observation space of an agent."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the action space of an agent."""
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Start a new episode. A seed restarts the random numbers; options are ignored."""
+        self._check_open()
+        self.agents = []
+        for member in self._members.values():
+            member.world.reset(None)  # ends the sequence of this agent; the last one ends the episode
+        if seed is not None:
+            next(iter(self._members.values())).world.reset(seed)
+        for member in self._members.values():
+            member.send([])
+        received = self._receive()
+        self.agents = list(self.possible_agents)
+        return self._select(received), {agent: {} for agent in self.agents}
+
+    def step(
+        self, actions: Mapping[str, ArrayLike | Mapping[str, ArrayLike]]
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        """Step all agents. Raises BadAction before anything is sent if an action is not in its space."""
+        self._check_open()
+        if not self.agents:
+            raise gymnasium.error.ResetNeeded("a step without an episode: expected env.reset() first")
+        if actions.keys() != set(self.agents):
+            raise BadAction(f"actions of {', '.join(actions) or 'nobody'}: expected those of {', '.join(self.agents)}")
+        encoded = {agent: self._encode(agent, actions[agent]) for agent in self.agents}
+        stepping, self.agents = self.agents, []  # after an error the episode is lost
+        for agent, pieces in encoded.items():
+            self._members[agent].send(pieces)
+        received = self._receive()
+        outcomes = {agent: [float(part[0]) for part in split_outcome(received[agent])] for agent in stepping}
+        terminated = {agent: bool(outcome[1]) for agent, outcome in outcomes.items()}
+        truncated = {agent: bool(outcome[2]) for agent, outcome in outcomes.items()}
+        self.agents = [agent for agent in stepping if not (terminated[agent] or truncated[agent])]
+        rewards = {agent: outcome[0] for agent, outcome in outcomes.items()}
+        return self._select(received), rewards, terminated, truncated, {agent: {} for agent in stepping}
+
+    def render(self) -> np.ndarray:
+        """Return one image [height, width, 3] with the frames of all agents beside each other."""
+        if self._rendered_name is None:
+            raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
+        if not self._rendered_frames:
+            raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
+        return np.concatenate(self._rendered_frames, axis=1)
+
+    def close(self) -> None:
+        """Destroy the world and close all streams. Closing twice does nothing."""
+        self._rendered_frames = []
+        self.agents = []
+        self._finalizer()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self._arguments), ()
+
+    def _build_spaces(self) -> None:
+        self._flat_actions: FlatActions | None = None
+        self.observation_spaces: dict[str, gymnasium.Space[Any]] = {}
+        self.action_spaces: dict[str, gymnasium.Space[Any]] = {}
+        for agent, member in self._members.items():  # each has its own, whose samples are seeded
+            found = build_observation_space([member.observations[name] for name in self._names], _LANES)
+            for name in filter(is_frame, self._names):
+                found.spaces[name] = arrange_space(found[name], self._channels)
+            self.observation_spaces[agent] = found[self._names[0]] if self._is_flat else found
+            self._flat_actions = FlatActions(member.actions, _LANES) if self._is_flat else None
+            self.action_spaces[agent] = (
+                build_action_space(member.actions.values(), _LANES)
+                if self._flat_actions is None
+                else self._flat_actions.space
+            )
+
+    def _encode(self, agent: str, action: Any) -> list[bytes]:
+        try:
+            if self._flat_actions is not None:
+                return self._members[agent].writer.write(self._flat_actions.unflatten(np.asarray(action)[None], _LANES))
+            return self._members[agent].writer.write({name: np.asarray(value)[None] for name, value in action.items()})
+        except BadAction as error:
+            raise BadAction(f"{agent}: {error}") from error
+
+    def _receive(self) -> dict[str, Arrays]:
+        received = {agent: member.receive() for agent, member in self._members.items()}
+        if self._rendered_name is not None:
+            self._rendered_frames = [arrays[self._rendered_name][0] for arrays in received.values()]
+        return received
+
+    def _select(self, received: Mapping[str, Arrays]) -> dict[str, Any]:
+        return {agent: self._select_one(arrays) for agent, arrays in received.items()}
+
+    def _select_one(self, arrays: Arrays) -> Any:
+        chosen = {
+            name: (arrange_channels(arrays[name], self._channels) if is_frame(name) else arrays[name])[0]
+            for name in self._names
+        }
+        return chosen[self._names[0]] if self._is_flat else chosen
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise ClientError("this env was closed: expected a new one")
+
+
+class _Member:
+    """An agent that has joined the world: its stream, with what steps are encoded and decoded by."""
+
+    def __init__(self, world: World, settings: Mapping[str, Any], names: Sequence[str], clip_actions: bool) -> None:
+        self.world = world
+        wanted = list(dict.fromkeys((*_OUTCOME, *names)))
+        try:
+            specs = world.join({**settings, "max_reply_bytes": MAX_REPLY_BYTES, "observations": wanted})
+        except BaseException:
+            world.close()
+            raise
+        self.actions = parse_specs(specs.actions.items())
+        self.observations = parse_specs(specs.observations.items())
+        self.writer = StepWriter(self.actions, clip_actions)
+        by_uid = {self.observations[name].uid: self.observations[name] for name in wanted}
+        self._request, self._reader = write_observation_request(by_uid), StepReader(by_uid)
+
+    def send(self, actions: Sequence[bytes]) -> None:
+        """Send a step, without waiting for its reply."""
+        self.world.send_bytes(write_step(actions, self._request))
+
+    def receive(self) -> Arrays:
+        """Wait for the reply to the step; return its observations."""
+        return self._reader.read(self.world.receive_bytes())
+
+
+def _close(world: World, members: Mapping[str, _Member]) -> None:
+    """Leave with all agents; the first one, which created the world, destroys it."""
+    for member in members.values():
+        if member.world is not world:
+            member.world.close()
+    world.close()

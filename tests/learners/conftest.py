@@ -1,0 +1,26 @@
+"""Tests with learning libraries: those of the environment that runs them, see scripts/setup-learners.sh."""
+
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+
+from scripts.support.server_process import serving
+
+LIBRARIES = {
+    "test_docs.py": ("stable_baselines3", "torchrl", "pettingzoo"),
+    "test_gymnasium.py": ("stable_baselines3",),  # in one of the environments, with each version of Gymnasium
+    "test_pettingzoo.py": ("pettingzoo",),
+    "test_rllib.py": ("ray",),
+    "test_sb3.py": ("stable_baselines3",),
+    "test_torchrl.py": ("torchrl",),
+}
+collect_ignore = [
+    name for name, modules in LIBRARIES.items() if not all(importlib.util.find_spec(module) for module in modules)
+]
+
+
+@pytest.fixture(scope="session")
+def server_address() -> Iterator[str]:
+    with serving() as server:
+        yield server.address

@@ -1,0 +1,176 @@
+"""PettingZoo's own tests, and agents of one world against the same agents on streams of dm_env_rpc."""
+
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+from pettingzoo.utils.conversions import parallel_to_aec
+
+from worldloom.client import BadAction, ClientError, ServerError, VectorEnv
+from worldloom.client.adaptors.pettingzoo import PettingZooEnv
+
+SETTINGS = {"size": 5, "max_steps": 30}
+
+
+def make(address: str = "local", agents: int = 3, **arguments: Any) -> PettingZooEnv:
+    return PettingZooEnv(address, agents=agents, **{"width": 16, "height": 16, "settings": SETTINGS, **arguments})
+
+
+@pytest.fixture(params=["local", "server"])
+def address(request: pytest.FixtureRequest) -> str:
+    return "local" if request.param == "local" else str(request.getfixturevalue("server_address"))
+
+
+@pytest.mark.parametrize("agents", [1, 2, 8])
+def test_parallel_api(address: str, agents: int) -> None:
+    env = make(address, agents)
+    parallel_api_test(env, num_cycles=100)
+    env.close()
+
+
+def test_seeds(address: str) -> None:
+    parallel_seed_test(lambda: make(address), num_cycles=30)
+
+
+def test_an_aec_env_of_it_runs() -> None:
+    env = parallel_to_aec(make())
+    env.reset(seed=1)
+    for agent in env.agent_iter(max_iter=60):
+        _, _, terminated, truncated, _ = env.last()
+        env.step(None if terminated or truncated else env.action_space(agent).sample())
+    env.close()
+
+
+def play(env: PettingZooEnv, steps: int, seed: int) -> list[Any]:
+    """Step with actions of this seed; a new episode whenever one ends."""
+    random = np.random.default_rng(seed)
+    found: list[Any] = [env.reset(seed=seed)]
+    for _ in range(steps):
+        if not env.agents:
+            found.append(env.reset())
+        actions = {agent: random.uniform(-1, 1, 3).astype(np.float32) for agent in env.agents}
+        found.append(env.step(actions))
+    return found
+
+
+def assert_same(left: Any, right: Any) -> None:
+    assert gymnasium.utils.env_checker.data_equivalence(left, right, exact=True)
+
+
+def test_local_and_server_are_the_same(server_address: str) -> None:
+    with_server, local = make(server_address), make()
+    for left, right in zip(play(with_server, 70, 5), play(local, 70, 5), strict=True):
+        assert_same(left, right)
+    with_server.close()
+    local.close()
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**32), steps=st.lists(st.integers(1, 40), min_size=1, max_size=4))
+def test_one_agent_is_a_vector_env_of_one_lane(seed: int, steps: list[int]) -> None:
+    """Resets come at any time: in the middle of an episode, and after its end."""
+    env, random = make(agents=1), np.random.default_rng(seed)
+    model = VectorEnv("local", "maze", 1, width=16, height=16, settings=SETTINGS)
+    for number, count in enumerate(steps):
+        given_seed = seed if number == 0 else None
+        observations, _ = env.reset(seed=given_seed)
+        expected, _ = model.reset(seed=given_seed)
+        np.testing.assert_array_equal(observations["agent_0"], expected["eye.rgb"][0])
+        for _ in range(count):
+            if not env.agents:
+                break
+            action = random.uniform(-1.5, 1.5, 3).astype(np.float32)  # clipped by default
+            observations, rewards, terminated, truncated, _ = env.step({"agent_0": action})
+            inside = action.clip(-1, 1)
+            expected, reward, ended, cut, _ = model.step({"move": inside[None, :2], "turn": inside[2:]})
+            np.testing.assert_array_equal(observations["agent_0"], expected["eye.rgb"][0])
+            assert (rewards["agent_0"], terminated["agent_0"], truncated["agent_0"]) == (reward[0], ended[0], cut[0])
+    env.close()
+    model.close()
+
+
+def test_agents_see_different_things_and_end_together() -> None:
+    env = make(observations=["position", "eye.gray"], flat=False, settings={**SETTINGS, "max_steps": 3})
+    observations, infos = env.reset(seed=2)
+    assert list(observations) == list(infos) == env.agents == ["agent_0", "agent_1", "agent_2"]
+    assert observations["agent_0"]["eye.gray"].shape == (16, 16)
+    positions = np.array([observations[agent]["position"] for agent in env.agents])
+    assert len(np.unique(positions, axis=0)) == 3
+    stand = {agent: {"move": [0.0, 0.0], "turn": 0.0} for agent in env.agents}
+    for _ in range(3):
+        _, rewards, terminated, truncated, _ = env.step(stand)
+    assert truncated == dict.fromkeys(stand, True)
+    assert terminated == dict.fromkeys(stand, False)
+    assert all(isinstance(reward, float) for reward in rewards.values())
+    assert env.agents == []
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(stand)
+    env.close()
+
+
+def test_spaces_and_pictures() -> None:
+    env = make(observations=["map.rgb"], channels="first")
+    assert env.observation_space("agent_1").shape == (3, 16, 16)
+    assert env.action_space("agent_1").shape == (3,)
+    assert env.metadata["render_fps"] > 0
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.render()
+    observations, _ = env.reset(seed=1)
+    assert all(observations[agent] in env.observation_space(agent) for agent in env.agents)
+    pictures = [observations[agent].transpose(1, 2, 0) for agent in env.agents]
+    np.testing.assert_array_equal(env.render(), np.concatenate(pictures, axis=1))
+    env.close()
+
+
+def test_wrong_actions_change_nothing() -> None:
+    env = make(clip_actions=False)
+    model = make(clip_actions=False)
+    for one in (env, model):
+        one.reset(seed=4)
+    stand = {agent: np.zeros(3, np.float32) for agent in env.agents}
+    for wrong, text in (
+        ({"agent_0": np.zeros(3)}, "actions of agent_0: expected those of agent_0, agent_1, agent_2"),
+        ({**stand, "agent_1": np.zeros(2)}, "agent_1: actions have shape"),
+        ({**stand, "agent_2": np.full(3, 2.0)}, "agent_2: action 'move' is 2.0"),
+        ({**stand, "agent_2": np.full(3, np.nan)}, "agent_2: action 'move' is nan"),
+    ):
+        with pytest.raises(BadAction, match=text):
+            env.step(wrong)
+    assert_same(env.step(stand), model.step(stand))
+    env.close()
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"agents": 9}, ValueError, "agents is 9: expected 1 to 8"),
+        ({"settings": {"agents": 2}}, ValueError, "settings has 'agents'"),
+        ({"family": "catch"}, ServerError, "agents"),
+        ({"observations": "eye.rgb"}, TypeError, "expected a list"),
+        ({"observations": ["eye.rgb", "position"]}, ValueError, "expected exactly one"),
+        ({"observations": ["nose.rgb"]}, ServerError, "nose.rgb"),
+        ({"channels": "middle"}, ValueError, "channels is 'middle'"),
+        ({"render_mode": "human"}, ValueError, "render_mode is 'human'"),
+        ({"seed": -(2**70)}, ValueError, "seed"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make(**arguments)
+
+
+def test_a_closed_env_and_a_pickled_one(address: str) -> None:
+    env = make(address, seed=3)
+    again = pickle.loads(pickle.dumps(env))
+    assert_same(env.reset(), again.reset())
+    for one in (env, again):
+        one.close()
+        one.close()
+        with pytest.raises(ClientError, match="closed"):
+            one.reset()
