@@ -44,7 +44,7 @@ def parse_seeds(given: Any, lanes: int) -> int | list[int | None] | None:
     """Return the seed of a reset: one for all lanes, one or None for each lane, or None."""
     if given is None:
         return None
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+    if not _is_list(given):
         return parse_integer("seed", given, 0, MAX_SEED)
     if len(given) != lanes:
         raise ValueError(f"seed has {len(given)} elements: expected {lanes}, an integer or None for each lane")
@@ -54,7 +54,7 @@ def parse_seeds(given: Any, lanes: int) -> int | list[int | None] | None:
 
 def parse_first_lane(given: Any, lanes: int) -> int | list[int]:
     """Return the number of the first lane, or the numbers of all lanes."""
-    if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
+    if not _is_list(given):
         return parse_integer("first_lane", given, 0, MAX_SEED)
     numbers = [parse_integer(f"first_lane[{lane}]", number, 0, MAX_SEED) for lane, number in enumerate(given)]
     if len(set(numbers)) != lanes or len(numbers) != lanes:
@@ -85,3 +85,7 @@ def parse_env_id(given: Any, lanes: int) -> np.ndarray:
     if np.bincount(env_id.astype(np.int64)).max() > 1:
         raise ValueError("env_id has a lane twice: expected each lane once")
     return env_id
+
+
+def _is_list(given: Any) -> bool:
+    return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) and np.ndim(given) > 0

@@ -108,7 +108,8 @@ class LocalConnection:
 
     def receive(self, timeout_s: float | None = None) -> bytes:
         """Run the engine until the oldest request has been answered, and return its reply."""
-        return self._engine.run(self._stream.receive)
+        reply: bytes = self._engine.run(self._stream.receive)
+        return reply
 
     @property
     def has_reply(self) -> bool:

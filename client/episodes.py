@@ -1,7 +1,7 @@
 """Ends of episodes in `info`: statistics of episodes, and the last observations of those that ended.
 
-The names are Gymnasium's: `episode` as its wrapper RecordEpisodeStatistics writes it, `final_obs` and `final_info` as its
-vector environments do in the mode SAME_STEP, each beside a mask with a leading underscore.
+The names are Gymnasium's: `episode` as its wrapper RecordEpisodeStatistics writes it, `final_obs` and `final_info` as
+its vector environments do in the mode SAME_STEP, each beside a mask with a leading underscore.
 """
 
 import time
@@ -12,10 +12,10 @@ import numpy as np
 from worldloom.client.streams import LaneResults
 
 FINAL_LANES = "_final_lanes"
-"""Key of `info`: indices of the lanes whose episode ended, as rows of `info[FINAL_STACKED]`. Keys with an underscore are
-none of an env in Gymnasium's wrappers, which expect an element for each lane in others."""
+"""Key of `info`: indices of the lanes whose episode ended. Gymnasium's wrappers leave keys with an underscore alone; in
+others they expect an element for each lane."""
 FINAL_STACKED = "_final_stacked"
-"""Key of `info`: the same observations as `final_obs`, as one array or a dict of arrays with a row for each of them."""
+"""Key of `info`: the observations of `final_obs` as one array, or a dict of arrays: a row for each of these lanes."""
 
 
 class EpisodeStatistics:

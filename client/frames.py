@@ -36,7 +36,7 @@ class FrameStack:
     def __init__(self, size: int, channels: Channels) -> None:
         self._size = size
         self._channels = channels
-        self._stacked = np.zeros(0)
+        self._stacked: np.ndarray = np.zeros(0)
 
     def begin(self, frames: np.ndarray, lanes: np.ndarray | None = None) -> np.ndarray:
         """Begin episodes in the lanes of a mask, or in all; leave the others as they are. `frames` are of all lanes."""
@@ -58,7 +58,7 @@ class FrameStack:
 
     def stack_final(self, frames: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """Return the stacks that these lanes, by index, end their episodes with; call it before `push`."""
-        stacked = self._stacked[lanes]
+        stacked: np.ndarray = self._stacked[lanes]
         _shift(stacked, frames, self._channels)
         return stacked
 

@@ -26,7 +26,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         for name in sorted(_NOT_FOR_ONE.intersection(arguments)):
             raise TypeError(f"SingleEnv with {name}: expected none, that is an argument of VectorEnv alone")
         self._arguments = {"address": address, "family": family, "flat": flat, **arguments}
-        self._env = VectorEnv(address, family, 1, flat=flat, **arguments)
+        self._env = VectorEnv(address, family, 1, flat=flat, autoreset="disabled", **arguments)
         self.action_space = self._env.single_action_space
         self.observation_space = self._env.single_observation_space
         self.render_mode = self._env.render_mode
@@ -39,7 +39,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         return _map_arrays(_take_lane, observations), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step once. After the end of an episode call `reset`."""
+        """Step once. After the end of an episode call `reset`: until then steps change nothing."""
         observations, reward, terminated, truncated, info = self._env.step(_map_arrays(_add_lanes, action))
         return _map_arrays(_take_lane, observations), float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
 

@@ -57,7 +57,7 @@ def _parse_spec(uid: int, spec: rpc.TensorSpec) -> Spec:
     if spec.dtype in (rpc.INVALID_DATA_TYPE, rpc.STRING, rpc.PROTO) or any(side < 0 for side in shape[1:]):
         kind = rpc.DataType.Name(spec.dtype) if spec.dtype in rpc.DataType.values() else f"type {spec.dtype}"
         raise BadReply(
-            f"{spec.name!r} is {kind} {list(shape)}: expected numbers, of a shape that is fixed but for the lanes; do not ask for it"
+            f"{spec.name!r} is {kind} {list(shape)}: expected numbers of a fixed shape for each lane; do not ask for it"
         )
     dtype = np.dtype(tensor_utils.data_type_to_np_type(spec.dtype))
     return Spec(uid, spec.name, dtype.name, shape, *_parse_bounds(spec, dtype, shape))

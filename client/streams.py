@@ -68,7 +68,7 @@ class LaneResults:
     @cached_property
     def has_ended(self) -> np.ndarray:
         """Mask of lanes whose episode ended with this step."""
-        is_last = self.terminated | self.truncated
+        is_last: np.ndarray = self.terminated | self.truncated
         return is_last if self.is_waiting is None else is_last & ~self.is_waiting
 
 
@@ -188,7 +188,8 @@ class LaneStream:
 
     def _read_final(self, name: str, found: Arrays, rows: np.ndarray) -> np.ndarray:
         if name in _OF_LAST_STEP:
-            return found[name][rows]
+            of_last_step: np.ndarray = found[name][rows]
+            return of_last_step
         array = found[f"{name}{_FINAL_SUFFIX}"]
         if name in self._stacks:
             return self._stacks[name].stack_final(array, rows)
@@ -233,6 +234,11 @@ class LaneStreams:
     def first_world(self) -> VectorWorld:
         """The world of the first stream. Others differ in their lanes alone."""
         return self._streams[0].world
+
+    @property
+    def first_lanes(self) -> int:
+        """The number of its lanes."""
+        return len(self._streams[0].lanes)
 
     @property
     def unshared_steps(self) -> int:

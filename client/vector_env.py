@@ -275,7 +275,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             min_lanes = parse_integer("min_lanes", min_lanes, 1, self.num_envs)
         results = self._streams.receive(min_lanes)
         *found, info = self._conclude(results)
-        return *found, {"env_id": results.lanes.copy(), **info}  # type: ignore[return-value]  # the number is right
+        return *found, {"env_id": results.lanes.copy(), **info}
 
     def render(self) -> np.ndarray:  # type: ignore[override]  # one image instead of a tuple
         """Return one image [height, width, 3] with the frames of all lanes, as of the last step or reset."""
@@ -320,14 +320,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         return partial(type(self), **self._arguments), (), {"spec": self.spec}
 
     def _build_spaces(self) -> None:
-        world, names = self._streams.first_world, self._observing.names
-        actions = {name: spec.with_lanes(self.num_envs) for name, spec in world.actions.items()}
-        self._flat_actions = FlatActions(actions, self.num_envs) if self._is_flat else None
+        world, lanes, names = self._streams.first_world, self._streams.first_lanes, self._observing.names
+        self._flat_actions = FlatActions(world.actions, lanes) if self._is_flat else None
         if self._flat_actions is not None:
             self.single_action_space = self._flat_actions.space
         else:
-            self.single_action_space = build_action_space(actions.values(), self.num_envs)
-        found = build_observation_space([world.observations[name] for name in names], world.lanes)
+            self.single_action_space = build_action_space(world.actions.values(), lanes)
+        found = build_observation_space([world.observations[name] for name in names], lanes)
         for name in filter(is_frame, names):
             found.spaces[name] = arrange_space(found[name], self._observing.channels, self._observing.frame_stack)
         self.single_observation_space = found[names[0]] if self._is_flat else found

@@ -85,7 +85,7 @@ class InProcessStream:
         """Queue a request; the engine works on it when someone waits for a reply."""
         self._requests.append(request)
 
-    def next_call(self) -> "functools.partial[None] | None":
+    def next_call(self) -> Callable[[], None] | None:
         """Return the call that hands the next request to the session, if that can take one."""
         if self._inbox.is_expecting or not self._requests:
             return None

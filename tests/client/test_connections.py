@@ -156,7 +156,7 @@ def test_certificates(guarded: str, server: Served, tmp_path: Path) -> None:
 
 def test_errors_of_the_server(server: Served) -> None:
     watcher = make(server.tcp)
-    before = int(watcher._world.read_property("counters.worlds"))
+    before = int(watcher._streams.first_world.read_property("counters.worlds"))
     with raises_soon(ServerError, "INVALID_ARGUMENT", "did you mean 'maze'?"):
         VectorEnv(server.tcp, "mase", 2)
     with raises_soon(ServerError, "INVALID_ARGUMENT", "names 'eye.rgbd' (did you mean 'eye.rgb'?)"):
@@ -167,7 +167,7 @@ def test_errors_of_the_server(server: Served) -> None:
         VectorEnv(server.tcp, "catch", 10**6)
     with raises_soon(ServerError, "RESOURCE_EXHAUSTED", "--max-reply-bytes"):
         VectorEnv(server.tcp, "catch", 20_000, width=128, height=128)
-    assert int(watcher._world.read_property("counters.worlds")) == before  # nothing is left of those
+    assert int(watcher._streams.first_world.read_property("counters.worlds")) == before  # nothing is left of those
     watcher.close()
 
 

@@ -57,15 +57,15 @@ def test_specs_contain_the_observations(server: Served) -> None:
 
 def test_close_destroys_the_world(server: Served) -> None:
     with VectorEnv(server.tcp, "catch", 1) as watcher:
-        before = int(watcher._world.read_property("counters.worlds"))
+        before = int(watcher._streams.first_world.read_property("counters.worlds"))
         made = make_dm_env(server.tcp, "catch")
         made.reset()
-        assert int(watcher._world.read_property("counters.worlds")) == before + 1
+        assert int(watcher._streams.first_world.read_property("counters.worlds")) == before + 1
         made.close()
         made.close()
-        assert int(watcher._world.read_property("counters.worlds")) == before
+        assert int(watcher._streams.first_world.read_property("counters.worlds")) == before
         with pytest.raises(ValueError, match="settings has 'lanes': expected the argument num_envs of VectorEnv"):
             make_dm_env(server.tcp, "catch", settings={"lanes": 2})
         with pytest.raises(ServerError, match="did you mean 'eye"):
             make_dm_env(server.tcp, "catch", observations=["eye.rbg"])
-        assert int(watcher._world.read_property("counters.worlds")) == before
+        assert int(watcher._streams.first_world.read_property("counters.worlds")) == before

@@ -108,7 +108,7 @@ import threading
 from worldloom.client import VectorEnv
 VectorEnv(sys.argv[1], "catch", 4).reset()  # garbage collected at once
 env = VectorEnv(sys.argv[1], "catch", 4)
-print(int(env._world.read_property("counters.worlds")))
+print(int(env._streams.first_world.read_property("counters.worlds")))
 obs, _ = env.reset()
 env.send({"paddle": [0, 0, 0, 0]})  # and in the middle of a step
 """
@@ -116,12 +116,12 @@ env.send({"paddle": [0, 0, 0, 0]})  # and in the middle of a step
 
 def test_envs_that_are_garbage_collected_close_without_output(server: Served) -> None:
     with VectorEnv(server.tcp, "catch", 4) as watcher:
-        before = int(watcher._world.read_property("counters.worlds"))
+        before = int(watcher._streams.first_world.read_property("counters.worlds"))
         run = subprocess.run(
             [sys.executable, "-X", "dev", "-c", UNCLOSED, server.tcp], capture_output=True, text=True, timeout=60
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, f"{before + 1}\n", "")
-        assert int(watcher._world.read_property("counters.worlds")) == before
+        assert int(watcher._streams.first_world.read_property("counters.worlds")) == before
 
 
 def test_local_envs_that_are_not_closed_end_without_a_traceback(tmp_path: Path) -> None:

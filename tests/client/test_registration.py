@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
 
 from worldloom.client import VectorEnv
 from worldloom.client.registration import DMC_TASKS, list_env_ids
@@ -99,6 +100,18 @@ def test_one_lane_equals_a_vector_env_of_one() -> None:
             assert [reward, terminated, truncated] == [array[0] for array in outcome]
             assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
         assert np.array_equal(env.render(), found["eye.rgb"])
+    env.close()
+
+
+@pytest.mark.parametrize("name", ["Catch", "Cartpole", "dmc-cartpole-swingup"])
+def test_the_checker_of_gymnasium(name: str) -> None:
+    env = gymnasium.make(f"worldloom/{name}-v0", render_mode="rgb_array", **SMALL)
+    check_env(env.unwrapped)
+    copied = pickle.loads(pickle.dumps(env.unwrapped))
+    assert np.array_equal(copied.reset(seed=3)[0], env.reset(seed=3)[0])
+    assert copied.render().shape == (8, 12, 3)
+    assert np.array_equal(copied.render(), env.render())
+    copied.close()
     env.close()
 
 

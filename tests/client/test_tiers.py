@@ -99,10 +99,10 @@ def test_large_frames_are_views(server: Served) -> None:
 
 def test_close_destroys_the_world(server: Served) -> None:
     env = VectorEnv(server.tcp, "catch", 4)
-    world = env._world._world
+    world = env._streams.first_world._world
     before = int(world.read_property("counters.worlds"))
     assert str(world.read_property("world.name")) == world.name
     with VectorEnv(server.tcp, "catch", 4) as watcher:
-        assert int(watcher._world.read_property("counters.worlds")) == before + 1
+        assert int(watcher._streams.first_world.read_property("counters.worlds")) == before + 1
         env.close()
-        assert int(watcher._world.read_property("counters.worlds")) == before
+        assert int(watcher._streams.first_world.read_property("counters.worlds")) == before

@@ -163,7 +163,7 @@ def test_a_seed_restarts_the_random_numbers() -> None:
         assert not np.array_equal(play(one, None), play(two, None))  # random unless given
 
 
-@pytest.mark.parametrize("seed", [[1, 2, 3], 1.5, "1", True, np.array([1, 2, 3])])
+@pytest.mark.parametrize("seed", [1.5, "1", True, np.array(2.0)])
 def test_seeds_of_wrong_types(env: VectorEnv, seed: Any) -> None:
     with pytest.raises(
         TypeError, match=r"seed is .*: expected one integer, from which the seeds of the lanes are derived"
