@@ -105,7 +105,7 @@ def test_one_lane_equals_a_vector_env_of_one() -> None:
 
 @pytest.mark.parametrize("name", ["Catch", "Cartpole", "dmc-cartpole-swingup"])
 def test_the_checker_of_gymnasium(name: str) -> None:
-    env = gymnasium.make(f"worldloom/{name}-v0", render_mode="rgb_array", **SMALL)
+    env: Any = gymnasium.make(f"worldloom/{name}-v0", render_mode="rgb_array", **SMALL)
     check_env(env.unwrapped)
     copied = pickle.loads(pickle.dumps(env.unwrapped))
     assert np.array_equal(copied.reset(seed=3)[0], env.reset(seed=3)[0])
