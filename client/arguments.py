@@ -66,8 +66,8 @@ def parse_options(options: Mapping[str, Any] | None, lanes: int, autoreset: Auto
     """Return the mask of lanes that a reset is for, from its options; None for all lanes."""
     if not options:
         return None
-    if set(options) != {RESET_MASK} or autoreset != "disabled":
-        hint = "all lanes are reset together, or by themselves" if autoreset != "disabled" else "or reset_mask alone"
+    if set(options) != {RESET_MASK} or autoreset == "next_step":
+        hint = "all lanes are reset together, or by themselves" if autoreset == "next_step" else "or reset_mask alone"
         raise ValueError(f"options are {options!r}: expected none; {hint}")
     mask = np.asarray(options[RESET_MASK])
     if mask.dtype != np.bool_ or mask.shape != (lanes,):

@@ -133,7 +133,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             clip_actions: Floats beyond the range of their action become the nearest value in it, instead of BadAction.
             episode_statistics: Return, length and seconds of ended episodes in `info`, as Gymnasium's wrapper
                 RecordEpisodeStatistics adds them.
-            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
+            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`, and
+                has `render` return an image of each lane.
             streams: Number of streams that the lanes are divided over, for `recv` with `min_lanes`.
             transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
             renderer: The renderer of an engine in this process; servers have their own.
@@ -210,7 +211,22 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     @cached_property
     def flat_actions(self) -> FlatActions:
         """All actions as one array, as flat envs take them; ValueError if they have no such form."""
-        return FlatActions(self._world.actions, self.num_envs)
+        return FlatActions(self._streams.first_world.actions, self._streams.first_lanes)
+
+    @property
+    def has_episode_statistics(self) -> bool:
+        """True if `info` has the statistics of ended episodes."""
+        return self._statistics is not None
+
+    @property
+    def rendered_frames(self) -> np.ndarray:
+        """The frames that `render` shows [num_envs, height, width, 3], as of the last step or reset."""
+        if self._observing.rendered_name is None:
+            raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
+        frames = self._streams.rendered_frames
+        if frames is None:
+            raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
+        return frames
 
     @property
     def transport(self) -> str:
@@ -228,7 +244,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Start new episodes in all lanes, or with autoreset disabled in those of `options["reset_mask"]`.
+        """Start new episodes in all lanes, or in those of `options["reset_mask"]`, which `next_step` does not allow.
 
         One seed restarts the random numbers of all these lanes. A list has a seed for each lane, or None for a lane
         that goes on with its own.
@@ -277,14 +293,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         *found, info = self._conclude(results)
         return *found, {"env_id": results.lanes.copy(), **info}
 
-    def render(self) -> np.ndarray:  # type: ignore[override]  # one image instead of a tuple
-        """Return one image [height, width, 3] with the frames of all lanes, as of the last step or reset."""
-        if self._observing.rendered_name is None:
-            raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
-        frames = self._streams.rendered_frames
-        if frames is None:
-            raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
-        return _tile(frames)
+    def render(self) -> Any:
+        """Return the frames of all lanes as of the last step or reset, in one image [height, width, 3].
+
+        With `render_mode="rgb_array"` return a tuple with an image of each lane: Gymnasium's wrappers want that.
+        """
+        frames = self.rendered_frames
+        return tuple(frames) if self._arguments["render_mode"] is not None else _tile(frames)
 
     def reconnect(self, wait_s: float = 0.0) -> None:
         """Create a new world with the same settings after a lost connection; call `reset` next.

@@ -23,7 +23,7 @@ from worldloom.client.replies import Arrays, StepReader
 from worldloom.client.requests import StepWriter, write_observation_request, write_step
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.specs import parse_specs
-from worldloom.client.vector_world import is_frame, split_outcome
+from worldloom.client.vector_world import is_frame
 from worldloom.client.world import World, check_settings
 
 with explain_missing("pettingzoo"):
@@ -31,6 +31,8 @@ with explain_missing("pettingzoo"):
 
 _MAX_AGENTS = 8
 _OUTCOME = ("reward", "discount", "step_type")
+_LAST = 2
+"""The step_type of an episode's last step."""
 _LANES = 1
 """The world has one lane, so that arrays have the form that the client's other modules work with."""
 
@@ -138,9 +140,9 @@ class PettingZooEnv(ParallelEnv):
         self._check_open()
         self.agents = []
         for member in self._members.values():
-            member.world.reset(None)  # ends the sequence of this agent; the last one ends the episode
+            member.world.reset({})  # ends the sequence of this agent; the last one ends the episode
         if seed is not None:
-            next(iter(self._members.values())).world.reset(seed)
+            next(iter(self._members.values())).world.reset({"seed": seed})
         for member in self._members.values():
             member.send([])
         received = self._receive()
@@ -161,11 +163,11 @@ class PettingZooEnv(ParallelEnv):
         for agent, pieces in encoded.items():
             self._members[agent].send(pieces)
         received = self._receive()
-        outcomes = {agent: [float(part[0]) for part in split_outcome(received[agent])] for agent in stepping}
-        terminated = {agent: bool(outcome[1]) for agent, outcome in outcomes.items()}
-        truncated = {agent: bool(outcome[2]) for agent, outcome in outcomes.items()}
-        self.agents = [agent for agent in stepping if not (terminated[agent] or truncated[agent])]
-        rewards = {agent: outcome[0] for agent, outcome in outcomes.items()}
+        rewards = {agent: float(arrays["reward"][0]) for agent, arrays in received.items()}
+        is_last = {agent: bool(arrays["step_type"][0] == _LAST) for agent, arrays in received.items()}
+        terminated = {agent: is_last[agent] and not received[agent]["discount"].any() for agent in stepping}
+        truncated = {agent: is_last[agent] and not terminated[agent] for agent in stepping}
+        self.agents = [agent for agent in stepping if not is_last[agent]]
         return self._select(received), rewards, terminated, truncated, {agent: {} for agent in stepping}
 
     def render(self) -> np.ndarray:

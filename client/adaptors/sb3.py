@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
+from worldloom.client.episodes import FINAL_LANES, FINAL_STACKED
 from worldloom.client.errors import ClientError
 from worldloom.client.vector_env import VectorEnv
 
@@ -78,9 +79,9 @@ class SB3VecEnv(VecEnv):
         """Wait for the result of the step."""
         observations, rewards, terminated, truncated, info = self.env.recv()
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        if "final_lanes" in info:
+        if FINAL_LANES in info:
             _write_ends(infos, info, truncated)
-            return observations, rewards.astype(np.float32), terminated | truncated, infos
+        return observations, rewards.astype(np.float32), terminated | truncated, infos
 
     def close(self) -> None:
         """Destroy the world and close the connection."""
@@ -123,8 +124,8 @@ class SB3VecEnv(VecEnv):
 
 def _write_ends(infos: list[dict[str, Any]], info: dict[str, Any], truncated: np.ndarray) -> None:
     """Write the infos of lanes whose episode has ended."""
-    final, episode = info["final_stacked"], info.get("episode")
-    for row, lane in enumerate(info["final_lanes"].tolist()):
+    final, episode = info[FINAL_STACKED], info.get("episode")
+    for row, lane in enumerate(info[FINAL_LANES].tolist()):
         last = {name: array[row] for name, array in final.items()} if isinstance(final, dict) else final[row]
         infos[lane] = {"terminal_observation": last, "TimeLimit.truncated": bool(truncated[lane])}
         if episode is not None:
