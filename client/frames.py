@@ -1,5 +1,6 @@
 """Frames as learners want them: with an axis of channels, first or last, and the frames of several steps stacked."""
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -85,3 +86,14 @@ def _shift(stacked: np.ndarray, frames: np.ndarray, channels: Channels) -> None:
     stacked.reshape(-1)[:-count] = stacked.reshape(-1)[count:]
     for channel, newest in enumerate(np.moveaxis(arrange_channels(frames, "last"), -1, 0)):
         stacked[..., channel - count] = newest
+
+
+def tile(frames_nhwc: np.ndarray) -> np.ndarray:
+    """Arrange frames in rows, as close to a square as possible; the rest is black."""
+    count, height, width, channels = frames_nhwc.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    padded = np.zeros((rows * columns, height, width, channels), frames_nhwc.dtype)
+    padded[:count] = frames_nhwc
+    by_rows = padded.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
+    return by_rows.reshape(rows * height, columns * width, channels)

@@ -1,6 +1,5 @@
 """A Gymnasium vector environment: many lanes of one family, behind one connection or several."""
 
-import math
 import os
 import time
 import weakref
@@ -28,7 +27,7 @@ from worldloom.client.arguments import (
 from worldloom.client.connections import Credentials
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError, LostConnection, ServerError
-from worldloom.client.frames import Channels, arrange_space
+from worldloom.client.frames import Channels, arrange_space, tile
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.specs import dtypes_and_shapes
 from worldloom.client.streams import LaneResults, LaneStreams, Observing
@@ -299,7 +298,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         With `render_mode="rgb_array"` return a tuple with an image of each lane: Gymnasium's wrappers want that.
         """
         frames = self.rendered_frames
-        return tuple(frames) if self._arguments["render_mode"] is not None else _tile(frames)
+        return tuple(frames) if self._arguments["render_mode"] is not None else tile(frames)
 
     def reconnect(self, wait_s: float = 0.0) -> None:
         """Create a new world with the same settings after a lost connection; call `reset` next.
@@ -395,14 +394,3 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     def _check_open(self) -> None:
         if self.closed:
             raise ClientError("this env was closed: expected env.reconnect(), or a new one")
-
-
-def _tile(frames_nhwc: np.ndarray) -> np.ndarray:
-    """Arrange frames in rows, as close to a square as possible; the rest is black."""
-    count, height, width, channels = frames_nhwc.shape
-    columns = math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    padded = np.zeros((rows * columns, height, width, channels), frames_nhwc.dtype)
-    padded[:count] = frames_nhwc
-    by_rows = padded.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    return by_rows.reshape(rows * height, columns * width, channels)
