@@ -23,7 +23,10 @@ SIZE = {"width": 12, "height": 12}
 MODES = ["same_step", "disabled"]
 FAMILIES = ["catch", "cartpole", "maze"]
 # TorchRL and tensordict warn of their own future.
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
 
 
 def make(family: str = "catch", lanes: int = LANES, **arguments: Any) -> TorchRLEnv:
@@ -125,7 +128,7 @@ def test_the_same_as_single_envs(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rollouts_go_on_across_episodes(mode: str) -> None:
-    env = make(autoreset=mode)
+    env = make(autoreset=mode, width=32, height=32)  # large enough that no two pictures are the same by chance
     env.set_seed(3)
     rollout = env.rollout(40, break_when_any_done=False)
     assert rollout.batch_size == torch.Size([LANES, 40])
