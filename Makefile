@@ -32,11 +32,11 @@ test-quick: $(INSTALLED) ## run the tests that take less than a minute together,
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile -m "not slow and not gl"
 
 learners: $(LEARNERS) ## run the tests of the adaptors with the learning libraries, and of the oldest Gymnasium
-	@$(LEARN) -m pytest -n $(TEST_WORKERS) --dist loadfile tests/learners
+	@$(LEARN) -m pytest -n $(TEST_WORKERS) --dist loadfile -m "not long" tests/learners
 	@PYTHONPATH=.venv-learners/oldest-gymnasium $(LEARN) -m pytest -q tests/learners/test_gymnasium.py
 
 learners-long: learners $(RLLIB) ## the same, with RLlib and long runs
-	@WORLDLOOM_LONG=1 $(LEARN) -m pytest -q tests/learners
+	@$(LEARN) -m pytest -q -m long tests/learners
 	@.venv-rllib/bin/python -m pytest -q tests/learners
 
 check: $(INSTALLED) links ## formatting, lint, types, and which package imports which

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Cost of a step through the adaptors of learning libraries.")
     parser.add_argument("--lanes", type=at_least_one, default=256, help="lanes of each env (%(default)s)")
     parser.add_argument("--size", type=at_least_one, default=64, help="side of a frame in pixels (%(default)s)")
-    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="EnvPool and Gymnasium, too")
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="without EnvPool and Gymnasium's own")
     parser.add_argument("--json", type=Path, help="file for the rates of all rounds")
     add_options(parser, seconds=2.0)
     args = parser.parse_args(arguments)

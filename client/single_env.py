@@ -45,7 +45,8 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> np.ndarray:
         """Return the frame [height, width, 3] of the last step or reset."""
-        return self._env.render()
+        frame: np.ndarray = self._env.rendered_frames[0]
+        return frame
 
     def close(self) -> None:
         """Destroy the world and close the connection."""

@@ -1,6 +1,5 @@
 """A Gymnasium vector environment: many lanes of one family, behind one connection or several."""
 
-import math
 import os
 import time
 import weakref
@@ -28,7 +27,7 @@ from worldloom.client.arguments import (
 from worldloom.client.connections import Credentials
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError, LostConnection, ServerError
-from worldloom.client.frames import Channels, arrange_space
+from worldloom.client.frames import Channels, arrange_space, tile_frames
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.specs import dtypes_and_shapes
 from worldloom.client.streams import LaneResults, LaneStreams, Observing
@@ -133,7 +132,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             clip_actions: Floats beyond the range of their action become the nearest value in it, instead of BadAction.
             episode_statistics: Return, length and seconds of ended episodes in `info`, as Gymnasium's wrapper
                 RecordEpisodeStatistics adds them.
-            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`.
+            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`, and
+                has `render` return an image of each lane.
             streams: Number of streams that the lanes are divided over, for `recv` with `min_lanes`.
             transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
             renderer: The renderer of an engine in this process; servers have their own.
@@ -210,7 +210,22 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     @cached_property
     def flat_actions(self) -> FlatActions:
         """All actions as one array, as flat envs take them; ValueError if they have no such form."""
-        return FlatActions(self._world.actions, self.num_envs)
+        return FlatActions(self._streams.first_world.actions, self._streams.first_lanes)
+
+    @property
+    def has_episode_statistics(self) -> bool:
+        """True if `info` has the statistics of ended episodes."""
+        return self._statistics is not None
+
+    @property
+    def rendered_frames(self) -> np.ndarray:
+        """The frames that `render` shows [num_envs, height, width, 3], as of the last step or reset."""
+        if self._observing.rendered_name is None:
+            raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
+        frames = self._streams.rendered_frames
+        if frames is None:
+            raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
+        return frames
 
     @property
     def transport(self) -> str:
@@ -228,7 +243,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Start new episodes in all lanes, or with autoreset disabled in those of `options["reset_mask"]`.
+        """Start new episodes in all lanes, or in those of `options["reset_mask"]`, which `next_step` does not allow.
 
         One seed restarts the random numbers of all these lanes. A list has a seed for each lane, or None for a lane
         that goes on with its own.
@@ -261,7 +276,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         lanes = None if env_id is None else parse_env_id(env_id, self.num_envs)
         self._streams.check_idle(lanes)
         count = self.num_envs if lanes is None else len(lanes)
-        by_name = actions if self._flat_actions is None else self._flat_actions.unflatten(actions, count)
+        by_name = self.flat_actions.unflatten(actions, count) if self._is_flat else actions
         self._streams.send(self._streams.writer(count).validate(by_name), lanes)
 
     def recv(self, min_lanes: int | None = None) -> StepResult:
@@ -277,14 +292,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         *found, info = self._conclude(results)
         return *found, {"env_id": results.lanes.copy(), **info}
 
-    def render(self) -> np.ndarray:  # type: ignore[override]  # one image instead of a tuple
-        """Return one image [height, width, 3] with the frames of all lanes, as of the last step or reset."""
-        if self._observing.rendered_name is None:
-            raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
-        frames = self._streams.rendered_frames
-        if frames is None:
-            raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
-        return _tile(frames)
+    def render(self) -> Any:
+        """Return the frames of all lanes as of the last step or reset, in one image [height, width, 3].
+
+        With `render_mode="rgb_array"` return a tuple with an image of each lane: Gymnasium's wrappers want that.
+        """
+        frames = self.rendered_frames
+        return tuple(frames) if self._arguments["render_mode"] is not None else tile_frames(frames)
 
     def reconnect(self, wait_s: float = 0.0) -> None:
         """Create a new world with the same settings after a lost connection; call `reset` next.
@@ -321,11 +335,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
     def _build_spaces(self) -> None:
         world, lanes, names = self._streams.first_world, self._streams.first_lanes, self._observing.names
-        self._flat_actions = FlatActions(world.actions, lanes) if self._is_flat else None
-        if self._flat_actions is not None:
-            self.single_action_space = self._flat_actions.space
-        else:
-            self.single_action_space = build_action_space(world.actions.values(), lanes)
+        by_name = build_action_space(world.actions.values(), lanes)
+        self.single_action_space = self.flat_actions.space if self._is_flat else by_name
         found = build_observation_space([world.observations[name] for name in names], lanes)
         for name in filter(is_frame, names):
             found.spaces[name] = arrange_space(found[name], self._observing.channels, self._observing.frame_stack)
@@ -380,14 +391,3 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     def _check_open(self) -> None:
         if self.closed:
             raise ClientError("this env was closed: expected env.reconnect(), or a new one")
-
-
-def _tile(frames_nhwc: np.ndarray) -> np.ndarray:
-    """Arrange frames in rows, as close to a square as possible; the rest is black."""
-    count, height, width, channels = frames_nhwc.shape
-    columns = math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    padded = np.zeros((rows * columns, height, width, channels), frames_nhwc.dtype)
-    padded[:count] = frames_nhwc
-    by_rows = padded.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    return by_rows.reshape(rows * height, columns * width, channels)

@@ -83,10 +83,14 @@ class VectorWorld:
 
     def send(self, actions: Mapping[str, ArrayLike]) -> None:
         """Send a step; BadAction before anything is sent."""
-        self.send_valid(self._writer.validate(actions))
+        self.send_valid(self.validate(actions))
+
+    def validate(self, actions: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+        """Return the actions as arrays of their dtypes; BadAction if one is not in its space."""
+        return self._writer.validate(actions)
 
     def send_valid(self, actions: Mapping[str, np.ndarray]) -> None:
-        """Send a step with arrays that were validated, by `StepWriter.validate`."""
+        """Send a step with arrays that were validated, here or by `StepWriter.validate`."""
         self._world.send_bytes(write_step(self._writer.encode(actions), self._choose_request()))
 
     def receive(self) -> Arrays:

@@ -16,21 +16,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from worldloom.client.adaptors import explain_missing
-from worldloom.client.connections import MAX_REPLY_BYTES, Credentials, open_connection
+from worldloom.client.connections import Credentials
 from worldloom.client.errors import BadAction, ClientError
 from worldloom.client.frames import Channels, arrange_channels, arrange_space
-from worldloom.client.replies import Arrays, StepReader
-from worldloom.client.requests import StepWriter, write_observation_request, write_step
+from worldloom.client.replies import Arrays
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
-from worldloom.client.specs import parse_specs
-from worldloom.client.vector_world import is_frame, split_outcome
-from worldloom.client.world import World, check_settings
+from worldloom.client.vector_world import Transport, VectorWorld, create_vector_world, is_frame
+from worldloom.client.world import check_settings
 
 with explain_missing("pettingzoo"):
     from pettingzoo import ParallelEnv
 
 _MAX_AGENTS = 8
-_OUTCOME = ("reward", "discount", "step_type")
+_LAST = 2
+"""The step_type of an episode's last step."""
 _LANES = 1
 """The world has one lane, so that arrays have the form that the client's other modules work with."""
 
@@ -59,6 +58,7 @@ class PettingZooEnv(ParallelEnv):
         channels: Channels | None = None,
         clip_actions: bool = True,
         action_repeat: int = 1,
+        transport: Transport = "auto",
         renderer: Literal["auto", "gl", "cpu"] = "auto",
         token: str | None = None,
         tls_ca: str | os.PathLike[str] | None = None,
@@ -99,22 +99,36 @@ class PettingZooEnv(ParallelEnv):
         """The frames of all agents as of the last step or reset, for `render`."""
         world_settings = {"family": family, "agents": agents, "lanes": _LANES, "action_repeat": action_repeat}
         world_settings |= {**(settings or {}), **({} if seed is None else {"seed": seed})}
-        credentials = Credentials(token, tls_ca, tls_cert, tls_key)
-        world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
-        self._members: dict[str, _Member] = {}
-        # Runs when the env is garbage collected or the process ends, too.
-        self._finalizer = weakref.finalize(self, _close, world, self._members)
-        join_settings = {"width": width, "height": height, "samples": samples}
         names = self._names if self._rendered_name is None else (*self._names, self._rendered_name)
+        join_settings = {"width": width, "height": height, "samples": samples}
+        self._members: dict[str, VectorWorld] = {}
+        """The world as each agent has joined it."""
+        # Runs when the env is garbage collected or the process ends, too.
+        self._finalizer = weakref.finalize(self, _close, self._members)
+        first = self._members["agent_0"] = create_vector_world(
+            address,
+            names,
+            world_settings=world_settings,
+            join_settings={**join_settings, "agent": 0},
+            transport=transport,
+            credentials=Credentials(token, tls_ca, tls_cert, tls_key),
+            renderer=renderer,
+            timeout_s=timeout_s,
+            clip_actions=clip_actions,
+        )
         try:
-            for index in range(agents):
-                own = world if index == 0 else world.open_again()
-                self._members[f"agent_{index}"] = _Member(own, {**join_settings, "agent": index}, names, clip_actions)
+            for index in range(1, agents):
+                self._members[f"agent_{index}"] = first.join_again(
+                    names,
+                    join_settings={**join_settings, "agent": index},
+                    transport=transport,
+                    clip_actions=clip_actions,
+                )
             self._build_spaces()
             self.metadata = {
                 "name": f"worldloom_{family}",
                 "render_modes": ["rgb_array"],
-                "render_fps": float(world.read_property("world.steps_per_s")),
+                "render_fps": float(first.read_property("world.steps_per_s")),
                 "is_parallelizable": True,
             }
         except BaseException:
@@ -137,12 +151,9 @@ class PettingZooEnv(ParallelEnv):
         """Start a new episode. A seed restarts the random numbers; options are ignored."""
         self._check_open()
         self.agents = []
-        for member in self._members.values():
-            member.world.reset(None)  # ends the sequence of this agent; the last one ends the episode
-        if seed is not None:
-            next(iter(self._members.values())).world.reset(seed)
-        for member in self._members.values():
-            member.send([])
+        # A reset with a seed waits until no agent is in the middle of an episode, so that of the first comes last.
+        for agent, world in reversed(self._members.items()):
+            world.send_reset({} if seed is None or agent != self.possible_agents[0] else {"seed": seed})
         received = self._receive()
         self.agents = list(self.possible_agents)
         return self._select(received), {agent: {} for agent in self.agents}
@@ -156,16 +167,16 @@ class PettingZooEnv(ParallelEnv):
             raise gymnasium.error.ResetNeeded("a step without an episode: expected env.reset() first")
         if actions.keys() != set(self.agents):
             raise BadAction(f"actions of {', '.join(actions) or 'nobody'}: expected those of {', '.join(self.agents)}")
-        encoded = {agent: self._encode(agent, actions[agent]) for agent in self.agents}
+        valid = {agent: self._validate(agent, actions[agent]) for agent in self.agents}
         stepping, self.agents = self.agents, []  # after an error the episode is lost
-        for agent, pieces in encoded.items():
-            self._members[agent].send(pieces)
+        for agent, arrays in valid.items():
+            self._members[agent].send_valid(arrays)
         received = self._receive()
-        outcomes = {agent: [float(part[0]) for part in split_outcome(received[agent])] for agent in stepping}
-        terminated = {agent: bool(outcome[1]) for agent, outcome in outcomes.items()}
-        truncated = {agent: bool(outcome[2]) for agent, outcome in outcomes.items()}
-        self.agents = [agent for agent in stepping if not (terminated[agent] or truncated[agent])]
-        rewards = {agent: outcome[0] for agent, outcome in outcomes.items()}
+        rewards = {agent: float(arrays["reward"][0]) for agent, arrays in received.items()}
+        is_last = {agent: bool(arrays["step_type"][0] == _LAST) for agent, arrays in received.items()}
+        terminated = {agent: is_last[agent] and not received[agent]["discount"].any() for agent in stepping}
+        truncated = {agent: is_last[agent] and not terminated[agent] for agent in stepping}
+        self.agents = [agent for agent in stepping if not is_last[agent]]
         return self._select(received), rewards, terminated, truncated, {agent: {} for agent in stepping}
 
     def render(self) -> np.ndarray:
@@ -192,7 +203,7 @@ class PettingZooEnv(ParallelEnv):
         for agent, member in self._members.items():  # each has its own, whose samples are seeded
             found = build_observation_space([member.observations[name] for name in self._names], _LANES)
             for name in filter(is_frame, self._names):
-                found.spaces[name] = arrange_space(found[name], self._channels)
+                found.spaces[name] = arrange_space(found[name], self._channels, stack=1)
             self.observation_spaces[agent] = found[self._names[0]] if self._is_flat else found
             self._flat_actions = FlatActions(member.actions, _LANES) if self._is_flat else None
             self.action_spaces[agent] = (
@@ -201,11 +212,14 @@ class PettingZooEnv(ParallelEnv):
                 else self._flat_actions.space
             )
 
-    def _encode(self, agent: str, action: Any) -> list[bytes]:
+    def _validate(self, agent: str, action: Any) -> dict[str, np.ndarray]:
+        """Return the action of an agent as arrays of one lane."""
         try:
             if self._flat_actions is not None:
-                return self._members[agent].writer.write(self._flat_actions.unflatten(np.asarray(action)[None], _LANES))
-            return self._members[agent].writer.write({name: np.asarray(value)[None] for name, value in action.items()})
+                by_name = self._flat_actions.unflatten(np.asarray(action)[None], _LANES)
+            else:
+                by_name = {name: np.asarray(value)[None] for name, value in action.items()}
+            return self._members[agent].validate(by_name)
         except BadAction as error:
             raise BadAction(f"{agent}: {error}") from error
 
@@ -230,35 +244,7 @@ class PettingZooEnv(ParallelEnv):
             raise ClientError("this env was closed: expected a new one")
 
 
-class _Member:
-    """An agent that has joined the world: its stream, with what steps are encoded and decoded by."""
-
-    def __init__(self, world: World, settings: Mapping[str, Any], names: Sequence[str], clip_actions: bool) -> None:
-        self.world = world
-        wanted = list(dict.fromkeys((*_OUTCOME, *names)))
-        try:
-            specs = world.join({**settings, "max_reply_bytes": MAX_REPLY_BYTES, "observations": wanted})
-        except BaseException:
-            world.close()
-            raise
-        self.actions = parse_specs(specs.actions.items())
-        self.observations = parse_specs(specs.observations.items())
-        self.writer = StepWriter(self.actions, clip_actions)
-        by_uid = {self.observations[name].uid: self.observations[name] for name in wanted}
-        self._request, self._reader = write_observation_request(by_uid), StepReader(by_uid)
-
-    def send(self, actions: Sequence[bytes]) -> None:
-        """Send a step, without waiting for its reply."""
-        self.world.send_bytes(write_step(actions, self._request))
-
-    def receive(self) -> Arrays:
-        """Wait for the reply to the step; return its observations."""
-        return self._reader.read(self.world.receive_bytes())
-
-
-def _close(world: World, members: Mapping[str, _Member]) -> None:
-    """Leave with all agents; the first one, which created the world, destroys it."""
-    for member in members.values():
-        if member.world is not world:
-            member.world.close()
-    world.close()
+def _close(members: Mapping[str, VectorWorld]) -> None:
+    """Leave with all agents; the first one created the world, and destroys it at the end."""
+    for world in reversed(list(members.values())):
+        world.close()

@@ -4,7 +4,7 @@ SB3 wants the first observation of the next episode together with the end of the
 looks for in the infos: this is same-step autoreset.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
+from worldloom.client.episodes import FINAL_LANES, FINAL_STACKED
 from worldloom.client.errors import ClientError
 from worldloom.client.vector_env import VectorEnv
 
@@ -48,7 +49,8 @@ class SB3VecEnv(VecEnv):
             num_envs: The number of lanes.
             arguments: Other arguments of VectorEnv. The defaults here are `flat=True`, `channels="first"`,
                 `autoreset="same_step"`, `clip_actions=True` and `episode_statistics=True`. With `flat=False`
-                observations are a dict, for SB3's MultiInputPolicy; actions are one array in any case.
+                observations are a dict with the names `eye_rgb` and so on, for SB3's MultiInputPolicy; actions are one
+                array in any case.
         """
         env = make_vector_env(address, family, num_envs, arguments, _DEFAULTS)
         if env.autoreset_mode != AutoresetMode.SAME_STEP:
@@ -58,7 +60,10 @@ class SB3VecEnv(VecEnv):
         self._flat_actions = env.flat_actions if isinstance(actions, spaces.Dict) else None
         if self._flat_actions is not None:
             actions = self._flat_actions.space
-        super().__init__(env.num_envs, env.single_observation_space, actions)
+        observations = env.single_observation_space
+        if isinstance(observations, spaces.Dict):
+            observations = spaces.Dict(_rename(observations.spaces))
+        super().__init__(env.num_envs, observations, actions)
         self.metadata |= {"render_fps": env.metadata["render_fps"]}
 
     def reset(self) -> VecEnvObs:
@@ -68,7 +73,7 @@ class SB3VecEnv(VecEnv):
         seeds = self._seeds
         observations, _ = self.env.reset(seed=None if all(seed is None for seed in seeds) else seeds)
         self._reset_seeds()
-        return observations
+        return _rename(observations)
 
     def step_async(self, actions: np.ndarray) -> None:
         """Send a step, whose result `step_wait` returns."""
@@ -78,9 +83,9 @@ class SB3VecEnv(VecEnv):
         """Wait for the result of the step."""
         observations, rewards, terminated, truncated, info = self.env.recv()
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        if "final_lanes" in info:
+        if FINAL_LANES in info:
             _write_ends(infos, info, truncated)
-            return observations, rewards.astype(np.float32), terminated | truncated, infos
+        return _rename(observations), rewards.astype(np.float32), terminated | truncated, infos
 
     def close(self) -> None:
         """Destroy the world and close the connection."""
@@ -121,10 +126,17 @@ class SB3VecEnv(VecEnv):
             )
 
 
+def _rename(observations: Any) -> Any:
+    """Replace dots in the names of observations: networks of PyTorch, which SB3 names after them, have none."""
+    if not isinstance(observations, Mapping):
+        return observations
+    return {name.replace(".", "_"): value for name, value in observations.items()}
+
+
 def _write_ends(infos: list[dict[str, Any]], info: dict[str, Any], truncated: np.ndarray) -> None:
     """Write the infos of lanes whose episode has ended."""
-    final, episode = info["final_stacked"], info.get("episode")
-    for row, lane in enumerate(info["final_lanes"].tolist()):
+    final, episode = _rename(info[FINAL_STACKED]), info.get("episode")
+    for row, lane in enumerate(info[FINAL_LANES].tolist()):
         last = {name: array[row] for name, array in final.items()} if isinstance(final, dict) else final[row]
         infos[lane] = {"terminal_observation": last, "TimeLimit.truncated": bool(truncated[lane])}
         if episode is not None:

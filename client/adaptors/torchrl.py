@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
+from worldloom.client.episodes import FINAL_LANES, FINAL_STACKED
 from worldloom.client.vector_env import VectorEnv
 
 with explain_missing("torchrl"):
@@ -92,9 +93,9 @@ class TorchRLEnv(EnvBase):
         observations, rewards, terminated, truncated, info = self._env.step(actions)
         tensors = self._tensors(observations)
         self._forget_firsts()
-        if "final_lanes" in info:
+        if FINAL_LANES in info:
             self._firsts, tensors = tensors, self._replace_rows(tensors, info)
-            self._begun[info["final_lanes"]] = True
+            self._begun[info[FINAL_LANES]] = True
         ends = {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
         ends["reward"] = rewards.astype(np.float32)
         columns = {name: torch.from_numpy(array)[:, None].to(self.device) for name, array in ends.items()}
@@ -139,7 +140,7 @@ class TorchRLEnv(EnvBase):
         self, tensors: "Mapping[str, torch.Tensor]", info: Mapping[str, Any]
     ) -> "dict[str, torch.Tensor]":
         """Return copies with the last observations of the episodes that have ended."""
-        lanes, finals = torch.from_numpy(info["final_lanes"]).to(self.device), self._tensors(info["final_stacked"])
+        lanes, finals = torch.from_numpy(info[FINAL_LANES]).to(self.device), self._tensors(info[FINAL_STACKED])
         return {name: tensor.clone().index_copy_(0, lanes, finals[name]) for name, tensor in tensors.items()}
 
     def _make_specs(self) -> None:

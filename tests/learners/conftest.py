@@ -1,6 +1,8 @@
 """Tests with learning libraries: those of the environment that runs them, see scripts/setup-learners.sh."""
 
+import importlib
 import importlib.util
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +20,11 @@ LIBRARIES = {
 collect_ignore = [
     name for name, modules in LIBRARIES.items() if not all(importlib.util.find_spec(module) for module in modules)
 ]
+
+if importlib.util.find_spec("torchrl"):
+    with warnings.catch_warnings():  # it warns of its own future while it is imported
+        warnings.simplefilter("ignore")
+        importlib.import_module("torchrl.collectors")
 
 
 @pytest.fixture(scope="session")
