@@ -78,8 +78,9 @@ TASKS = {
         "eye.rgb",
         {"max_steps": 300},
         action_repeat=4,
-        steps=8_000_000,
-        entropy_weight=0.003,
+        steps=4_000_000,
+        rollout=16,
+        entropy_weight=0.001,
         filters=(16, 32),
         returns=(0.0, 3.0),
         random_episodes=2048,
@@ -94,8 +95,8 @@ SUITE_TASKS = {
         samples=4,
         frame_stack=2,
         steps=6_000_000,
-        epochs=3,
-        minibatches=6,
+        minibatches=16,
+        learning_rate=7e-4,
     ),
 }
 

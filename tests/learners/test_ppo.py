@@ -20,7 +20,7 @@ from worldloom import VectorEnv
 SIZE = 20  # the smallest frame that two convolutions leave more than a few features of
 LANES = 8
 TASK = replace(ppo.TASKS["catch"], size=SIZE, frame_stack=2, rollout=24, entropy_weight=0.01)
-SMALL = replace(ppo.TASKS["catch"], settings={"rows": 5, "columns": 3}, lanes=64, steps=30_000, random_episodes=4000)
+SMALL = replace(ppo.TASKS["catch"], settings={"rows": 5, "columns": 3}, size=SIZE, lanes=64, steps=12_000, random_episodes=4000)
 """A board that is learnt in seconds; one ball in three is caught by accident."""
 SPACES: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(3),
@@ -206,12 +206,12 @@ def _one_thread() -> Iterator[None]:
 def test_it_learns_to_catch() -> None:
     level, curve, _ = learn(SMALL, "local", 0)
     assert level == pytest.approx(-1 / 3, abs=0.08)  # 4000 episodes: five times the spread of their mean
-    assert curve[-1][1] > level + 1.0
+    assert curve[-1][1] > 0.8
 
 
 @pytest.mark.usefixtures("_one_thread")
 def test_the_same_seed_learns_the_same_with_a_server_or_without(server_address: str) -> None:
-    task = replace(SMALL, steps=5000, random_episodes=64)
+    task = replace(SMALL, steps=2400, random_episodes=64)
     here, there, other = learn(task, "local", 0), learn(task, server_address, 0), learn(task, "local", 1)
     assert here[:2] == there[:2]
     assert here[2].keys() == there[2].keys()
@@ -264,13 +264,13 @@ def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     given = ["ppo.py"]
     monkeypatch.setattr(sys, "argv", given)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(ppo.TASKS, "catch", SMALL)
+    monkeypatch.setitem(ppo.TASKS, "catch", replace(SMALL, random_episodes=100))
     return given
 
 
 @pytest.mark.usefixtures("_one_thread")
 def test_it_writes_a_curve_and_a_video(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    flags += ["catch", "--steps", "5000", "--seed", "3", "--video", "new/film.gif", "--frames", "5"]
+    flags += ["catch", "--steps", "2400", "--seed", "3", "--video", "new/film.gif", "--frames", "5"]
     ppo.main()
     printed = capsys.readouterr().out.splitlines()
     assert printed[-1] == "video: new/film.gif"
@@ -279,7 +279,7 @@ def test_it_writes_a_curve_and_a_video(flags: list[str], capsys: pytest.CaptureF
     learnt, level = float(rows[-1]["mean_return"]), float(rows[-1]["random_return"])
     curve = "Learning curve: out/ppo/catch-3.csv, out/ppo/catch-3.png"
     assert printed[-2] == f"mean return {learnt:.2f}, random {level:.2f}. {curve}"
-    assert int(rows[-1]["steps"]) >= 5000
+    assert int(rows[-1]["steps"]) >= 2400
     assert Path("out/ppo/catch-3.png").read_bytes().startswith(b"\x89PNG")
     assert read_gif(Path("new/film.gif")).frames.shape == (5, 2 * ppo.VIDEO_SIZE, 2 * ppo.VIDEO_SIZE, 3)
 
