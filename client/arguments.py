@@ -66,9 +66,10 @@ def parse_options(options: Mapping[str, Any] | None, lanes: int, autoreset: Auto
     """Return the mask of lanes that a reset is for, from its options; None for all lanes."""
     if not options:
         return None
-    if set(options) != {RESET_MASK} or autoreset == "next_step":
-        hint = "all lanes are reset together, or by themselves" if autoreset == "next_step" else "or reset_mask alone"
-        raise ValueError(f"options are {options!r}: expected none; {hint}")
+    if autoreset == "next_step":
+        raise ValueError(f"options are {options!r}: expected none; all lanes are reset together, or by themselves")
+    if set(options) != {RESET_MASK}:
+        raise ValueError(f"options are {options!r}: expected none, or {RESET_MASK!r} alone")
     mask = np.asarray(options[RESET_MASK])
     if mask.dtype != np.bool_ or mask.shape != (lanes,):
         raise ValueError(f"{RESET_MASK} is {mask.dtype} {list(mask.shape)}: expected bool [{lanes}], true for a reset")

@@ -21,7 +21,7 @@ def arrange_channels(frames: np.ndarray, channels: Channels | None) -> np.ndarra
     return with_axis if channels == "last" else with_axis.transpose(0, 3, 1, 2)
 
 
-def arrange_space(box: Any, channels: Channels | None, stack: int) -> "spaces.Box[Any]":
+def arrange_space(box: Any, channels: Channels | None, stack: int = 1) -> "spaces.Box[Any]":
     """Return the space of one lane's frames, arranged and stacked."""
     low, high = (_repeat(arrange_channels(bound[None], channels), channels, stack)[0] for bound in (box.low, box.high))
     return spaces.Box(low, high, dtype=box.dtype)
@@ -67,6 +67,17 @@ class FrameStack:
         return _repeat(arrange_channels(frames, self._channels), self._channels, self._size)
 
 
+def tile_frames(frames_nhwc: np.ndarray) -> np.ndarray:
+    """Arrange frames in rows, as close to a square as possible; the rest is black."""
+    count, height, width, channels = frames_nhwc.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    padded = np.zeros((rows * columns, height, width, channels), frames_nhwc.dtype)
+    padded[:count] = frames_nhwc
+    by_rows = padded.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
+    return by_rows.reshape(rows * height, columns * width, channels)
+
+
 def _repeat(frames: np.ndarray, channels: Channels | None, count: int) -> np.ndarray:
     return frames if count == 1 else np.concatenate([frames] * count, axis=1 if channels == "first" else -1)
 
@@ -86,14 +97,3 @@ def _shift(stacked: np.ndarray, frames: np.ndarray, channels: Channels) -> None:
     stacked.reshape(-1)[:-count] = stacked.reshape(-1)[count:]
     for channel, newest in enumerate(np.moveaxis(arrange_channels(frames, "last"), -1, 0)):
         stacked[..., channel - count] = newest
-
-
-def tile(frames_nhwc: np.ndarray) -> np.ndarray:
-    """Arrange frames in rows, as close to a square as possible; the rest is black."""
-    count, height, width, channels = frames_nhwc.shape
-    columns = math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    padded = np.zeros((rows * columns, height, width, channels), frames_nhwc.dtype)
-    padded[:count] = frames_nhwc
-    by_rows = padded.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    return by_rows.reshape(rows * height, columns * width, channels)

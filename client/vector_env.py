@@ -27,7 +27,7 @@ from worldloom.client.arguments import (
 from worldloom.client.connections import Credentials
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError, LostConnection, ServerError
-from worldloom.client.frames import Channels, arrange_space, tile
+from worldloom.client.frames import Channels, arrange_space, tile_frames
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.specs import dtypes_and_shapes
 from worldloom.client.streams import LaneResults, LaneStreams, Observing
@@ -276,7 +276,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         lanes = None if env_id is None else parse_env_id(env_id, self.num_envs)
         self._streams.check_idle(lanes)
         count = self.num_envs if lanes is None else len(lanes)
-        by_name = actions if self._flat_actions is None else self._flat_actions.unflatten(actions, count)
+        by_name = self.flat_actions.unflatten(actions, count) if self._is_flat else actions
         self._streams.send(self._streams.writer(count).validate(by_name), lanes)
 
     def recv(self, min_lanes: int | None = None) -> StepResult:
@@ -298,7 +298,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         With `render_mode="rgb_array"` return a tuple with an image of each lane: Gymnasium's wrappers want that.
         """
         frames = self.rendered_frames
-        return tuple(frames) if self._arguments["render_mode"] is not None else tile(frames)
+        return tuple(frames) if self._arguments["render_mode"] is not None else tile_frames(frames)
 
     def reconnect(self, wait_s: float = 0.0) -> None:
         """Create a new world with the same settings after a lost connection; call `reset` next.
@@ -335,11 +335,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
     def _build_spaces(self) -> None:
         world, lanes, names = self._streams.first_world, self._streams.first_lanes, self._observing.names
-        self._flat_actions = FlatActions(world.actions, lanes) if self._is_flat else None
-        if self._flat_actions is not None:
-            self.single_action_space = self._flat_actions.space
-        else:
-            self.single_action_space = build_action_space(world.actions.values(), lanes)
+        by_name = build_action_space(world.actions.values(), lanes)
+        self.single_action_space = self.flat_actions.space if self._is_flat else by_name
         found = build_observation_space([world.observations[name] for name in names], lanes)
         for name in filter(is_frame, names):
             found.spaces[name] = arrange_space(found[name], self._observing.channels, self._observing.frame_stack)

@@ -224,8 +224,8 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
         if world.autoreset is Autoreset.NEXT_STEP:
             raise InvalidArgument(
                 f"setting 'reset_mask' in a world with autoreset {world.autoreset.value!r}: expected 'disabled' or "
-                "'same_step', where lanes begin no episode by themselves in the step that resets others; leave it out to "
-                "reset all lanes"
+                "'same_step', since here a step begins an episode in every lane that has ended; leave it out to reset "
+                "all lanes"
             )
         if changed:
             raise InvalidArgument(
