@@ -1,261 +1,387 @@
-"""Proximal policy optimisation (PPO) in plain NumPy, shared by ppo_catch.py and ppo_dmc.py.
+"""PPO learns from pixels, in PyTorch: catch, a maze, or a task of the dm_control suite.
 
-As in https://arxiv.org/abs/1707.06347: collect a rollout, estimate the advantage of each action, update the network in
-a few epochs with clipped probability ratios, repeat. `loss_and_gradients` computes the gradients by hand.
+    python examples/ppo.py catch
+    python examples/ppo.py maze
+    python examples/ppo.py dmc-cartpole-swingup --video out/swingup.gif
+    python examples/ppo.py catch --address 127.0.0.1:9000   # with a `worldloom serve`
+
+Proximal policy optimisation, https://arxiv.org/abs/1707.06347, in one file: tasks, network, rollout and advantages,
+update, training, video, command line. It writes the learning curve as CSV and PNG.
 """
 
+import argparse
+import csv
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.distributions import Categorical, Distribution, Independent, Normal
 
+from learning_curves import draw_learning_curves
 from worldloom import VectorEnv
+from worldloom.demo.images import write_gif
 
 GAE_LAMBDA = 0.95  # of generalised advantage estimation
 CLIP_RANGE = 0.2  # of the ratio of new to old probability, around 1
-VALUE_WEIGHT = 0.5
+VALUE_WEIGHT = 0.25
 MAX_GRADIENT_NORM = 0.5
-
-Parameters = dict[str, np.ndarray]
+RETURN_WINDOW = 256  # episodes in a reported mean return
+MAX_RANDOM_STEPS = 2000  # of each lane, to find out what random actions are worth
+VIDEO_LANES, VIDEO_SIZE = 4, 128  # lanes in the video, and pixels of each
 
 
 @dataclass(frozen=True)
-class Config:
-    """Hyperparameters of a task."""
+class Task:
+    """An environment, and the hyperparameters that it is learnt with."""
 
-    learning_rate: float  # at the first step; decays linearly to 0 at the last
+    family: str
+    observation: str
+    settings: dict[str, Any] = field(default_factory=dict)  # of the family
+    size: int = 32  # pixels: the width and height of frames
+    samples: int = 1  # per pixel
+    action_repeat: int = 1  # steps of the world for each action
+    frame_stack: int = 1
+    lanes: int = 256
+    steps: int = 1_000_000  # of the world, in all lanes together
     rollout: int = 32  # actions of each lane between two updates
     epochs: int = 4
     minibatches: int = 8
+    learning_rate: float = 1e-3  # at the first step; decays linearly to 0 at the last
     discount: float = 0.99
-    entropy_weight: float = 0.01
+    entropy_weight: float = 0.0
     reward_scale: float = 1.0  # for training only; reported returns are not scaled
-    return_window: int = 200  # episodes in the reported mean return
+    filters: tuple[int, int] = (8, 16)  # of the two convolutions
+    hidden: int = 128  # units of the layer after them
+    returns: tuple[float, float] = (0.0, 1000.0)  # the least and the greatest possible
+    random_episodes: int = 256  # with random actions, to compare with
+
+
+TASKS = {
+    "catch": Task(
+        "catch",
+        "eye.gray",
+        size=24,
+        steps=250_000,
+        rollout=18,
+        learning_rate=2e-3,
+        entropy_weight=0.01,
+        returns=(-1.0, 1.0),
+        random_episodes=4096,
+    ),
+    "maze": Task(
+        "maze",
+        "eye.rgb",
+        {"max_steps": 300},
+        action_repeat=4,
+        steps=4_000_000,
+        rollout=16,
+        entropy_weight=0.001,
+        filters=(16, 32),
+        returns=(0.0, 3.0),
+        random_episodes=2048,
+    ),
+}
+SUITE_TASK = Task("dmc", "eye.gray", size=48, action_repeat=4, frame_stack=3, steps=4_000_000, reward_scale=0.05)
+SUITE_TASKS = {
+    "cartpole-swingup": replace(
+        SUITE_TASK,
+        observation="lookatcart.gray",
+        size=32,
+        samples=4,
+        frame_stack=2,
+        steps=6_000_000,
+        minibatches=16,
+        learning_rate=7e-4,
+    ),
+}
+
+
+def find_task(name: str) -> Task:
+    """Return the task of a name: one of TASKS, or dmc-DOMAIN-TASK for any of the dm_control suite."""
+    if name in TASKS:
+        return TASKS[name]
+    family, _, suite_name = name.partition("-")
+    domain, dash, task = suite_name.partition("-")
+    if family != "dmc" or not dash:
+        raise SystemExit(
+            f"the task is {name!r}: expected {', '.join(TASKS)}, or dmc-DOMAIN-TASK such as dmc-walker-walk"
+        )
+    return replace(SUITE_TASKS.get(suite_name, SUITE_TASK), settings={"domain": domain, "task": task})
+
+
+def make_env(task: Task, address: str, lanes: int) -> VectorEnv:
+    """Create an env of the task with plain arrays, whose lanes begin the next episode with the step that ends one."""
+    return VectorEnv(
+        address,
+        task.family,
+        lanes,
+        width=task.size,
+        height=task.size,
+        samples=task.samples,
+        observations=[task.observation],
+        settings=task.settings,
+        flat=True,
+        autoreset="same_step",
+        action_repeat=task.action_repeat,
+        frame_stack=task.frame_stack,
+        clip_actions=True,  # a normal distribution has no limits, actions have
+        episode_statistics=True,
+    )
+
+
+class Network(nn.Module):
+    """Two convolutions and a layer, then a distribution of actions and a value."""
+
+    def __init__(self, env: VectorEnv, task: Task, mean_frame: np.ndarray, deviation: float) -> None:
+        super().__init__()
+        height, width, channels = env.single_observation_space.shape
+        self.frame_channels = channels // task.frame_stack
+        self.register_buffer("mean_frame", torch.from_numpy(mean_frame).permute(2, 0, 1))
+        self.register_buffer("deviation", torch.tensor(deviation))
+        space = env.single_action_space
+        self.is_continuous = isinstance(space, spaces.Box)
+        if self.is_continuous:
+            self.log_std = nn.Parameter(torch.zeros(space.shape))
+            outputs = self.log_std.numel()
+        else:  # an output for each choice of each action: [actions, choices], fewer than the most where it says so
+            counts = space.nvec.tolist() if isinstance(space, spaces.MultiDiscrete) else [int(space.n)]
+            self.register_buffer("is_choice", torch.arange(max(counts)) < torch.tensor(counts)[:, None])
+            outputs = self.is_choice.numel()
+        convolutions = nn.Sequential(
+            orthogonal(nn.Conv2d(channels, task.filters[0], 4, stride=2), 2**0.5),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(*task.filters, 4, stride=2), 2**0.5),
+            nn.ReLU(),
+            nn.Flatten(),
+        ).to(memory_format=torch.channels_last)
+        features = convolutions(torch.zeros(1, channels, height, width)).shape[1]
+        self.layers = nn.Sequential(convolutions, orthogonal(nn.Linear(features, task.hidden), 2**0.5), nn.ReLU())
+        # Small, so that the first actions hardly depend on the frames.
+        self.policy_head = orthogonal(nn.Linear(task.hidden, outputs), 0.01)
+        self.value_head = orthogonal(nn.Linear(task.hidden, 1), 1.0)
+
+    def forward(self, frames_nhwc: Tensor) -> tuple[Distribution, Tensor]:
+        """Return the distribution of actions [n, k] and the values [n].
+
+        Inputs are differences of frames: of the newest from the mean frame, and of each older one from the next.
+        """
+        frames = frames_nhwc.permute(0, 3, 1, 2).float()
+        newest, moved = (
+            frames[:, -self.frame_channels :],
+            frames[:, self.frame_channels :] - frames[:, : -self.frame_channels],
+        )
+        features = self.layers(torch.cat([newest - self.mean_frame, moved], dim=1) / self.deviation)
+        outputs, values = self.policy_head(features), self.value_head(features)[:, 0]
+        if self.is_continuous:
+            return Independent(Normal(outputs, self.log_std.exp()), 1), values
+        logits = outputs.view(-1, *self.is_choice.shape).where(self.is_choice, -1e8)
+        return Independent(Categorical(logits=logits), 1), values
+
+
+def orthogonal(layer: nn.Module, gain: float) -> nn.Module:
+    """Initialise a layer with orthogonal weights, and biases of 0."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Player:
+    """An env with its present observations, and the returns of the episodes that have ended."""
+
+    def __init__(self, env: VectorEnv, task: Task, seed: int, device: str) -> None:
+        self.env, self.task, self.device = env, task, device
+        self.steps = 0  # of the world, in all lanes together
+        self.returns: list[float] = []
+        self.observations = self.to_device(env.reset(seed=seed)[0])
+
+    def to_device(self, array: np.ndarray) -> Tensor:
+        """Return an array as a tensor; it is copied only if the device is not the CPU."""
+        return torch.from_numpy(array).to(self.device)
+
+    def step(self, actions: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Apply actions [lanes, k]; return rewards, which lanes terminated and were truncated, and the info."""
+        shape = self.env.action_space.shape
+        observations, rewards, terminated, truncated, info = self.env.step(actions.cpu().numpy().reshape(shape))
+        self.observations = self.to_device(observations)
+        self.steps += self.env.num_envs * self.task.action_repeat
+        if "episode" in info:
+            self.returns.extend(info["episode"]["r"][info["_episode"]].tolist())
+        return rewards, terminated, truncated, info
+
+    def mean_return(self) -> float:
+        """Return the mean return of the last episodes."""
+        return float(np.mean(self.returns[-RETURN_WINDOW:]))
 
 
 @dataclass
 class Batch:
     """Transitions to train on, one per row."""
 
-    inputs: np.ndarray  # float [n, inputs]
-    actions: np.ndarray  # [n] or [n, k], as the policy samples them
-    log_probs: np.ndarray  # float [n], of those actions under the policy that sampled them
-    advantages: np.ndarray  # float [n]
-    returns: np.ndarray  # float [n], targets of the value function
-
-    def rows(self, chosen: np.ndarray) -> "Batch":
-        """Return a batch of the chosen rows."""
-        return Batch(*(one[chosen] for one in vars(self).values()))
+    observations: Tensor  # uint8 [n, height, width, channels]
+    actions: Tensor  # [n, k], as sampled
+    log_probs: Tensor  # [n], of these actions when they were sampled
+    advantages: Tensor  # [n]
+    returns: Tensor  # [n], targets of the value
 
 
-class Policy(Protocol):
-    """A distribution of actions, parametrised by the outputs [n, k] of the network's policy head."""
+@torch.no_grad()
+def collect_rollout(player: Player, network: Network) -> Batch:
+    """Play for `task.rollout` actions of each lane, and estimate the advantage of each action."""
+    task, taken = player.task, []
+    for _ in range(task.rollout):
+        observations = player.observations
+        policy, values = network(observations)
+        actions = policy.sample()
+        rewards, terminated, truncated, info = player.step(actions)
+        targets = player.to_device(np.asarray(task.reward_scale * rewards, np.float32))
+        if truncated.any():
+            # These episodes would have gone on: what they were worth then is estimated from their last observation.
+            # `observations` are of the next episode already.
+            lanes, last_observations = info["_final_lanes"], player.to_device(info["_final_stacked"])
+            is_truncated = player.to_device(truncated[lanes])
+            targets[lanes] += task.discount * is_truncated * network(last_observations)[1]
+        continues = player.to_device(~(terminated | truncated))
+        taken.append((observations, actions, policy.log_prob(actions), values, targets, continues))
+    observations, actions, log_probs, values, rewards, continues = map(torch.stack, zip(*taken, strict=True))
 
-    def sample(self, p: Parameters, outputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Sample an action for each row."""
-
-    def log_probs(self, p: Parameters, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Return the log-probability of each row's action: [n]."""
-
-    def entropy(self, p: Parameters, outputs: np.ndarray) -> np.ndarray:
-        """Return the entropy of each row's distribution: [n]."""
-
-    def gradients(
-        self, p: Parameters, outputs: np.ndarray, actions: np.ndarray, d_log_probs: np.ndarray, d_entropy: float
-    ) -> tuple[np.ndarray, Parameters]:
-        """Return the derivatives of the loss by the outputs [n, k], and by parameters that only the policy has.
-
-        Given are its derivatives by log-probability [n] and by entropy.
-        """
-
-
-class Player:
-    """An env with the state of training: the current inputs of the network, and the returns of finished episodes."""
-
-    repeat = 1
-    """Steps for which each action is repeated."""
-
-    def __init__(self, env: VectorEnv, seed: int) -> None:
-        self.env = env
-        self.steps = 0  # of all lanes together
-        self.ended = np.zeros(env.num_envs, bool)
-        self.sums = np.zeros(env.num_envs)
-        self.returns: list[float] = []
-        self.inputs = self.encode(env.reset(seed=seed)[0], np.ones(env.num_envs, bool))
-
-    def encode(self, obs: dict[str, np.ndarray], is_first: np.ndarray) -> np.ndarray:
-        """Return inputs of the network, float [lanes, inputs]. `is_first` marks lanes whose episode begins."""
-        raise NotImplementedError
-
-    def decode(self, actions: np.ndarray) -> dict[str, np.ndarray]:
-        """Decode sampled actions to the actions of the env."""
-        raise NotImplementedError
-
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Apply actions; return the rewards, and which lanes terminated (not truncated).
-
-        An action is not repeated beyond the end of an episode: where one lane's ends or begins, all lanes stop there.
-        """
-        controls, total, is_first = self.decode(actions), np.zeros(self.env.num_envs), self.ended
-        for _ in range(1 if is_first.any() else self.repeat):
-            obs, rewards, terminated, truncated, _ = self.env.step(controls)
-            self.ended = terminated | truncated
-            self.steps += self.env.num_envs
-            total += rewards
-            if self.ended.any():
-                break
-        self.inputs = self.encode(obs, is_first)
-        self.sums += total
-        self.returns.extend(self.sums[self.ended])
-        self.sums[self.ended] = 0.0
-        return total, terminated
+    advantages = torch.zeros_like(values)
+    next_values, next_advantages = network(player.observations)[1], torch.zeros_like(values[0])
+    for t in reversed(range(task.rollout)):
+        surprise = rewards[t] + task.discount * continues[t] * next_values - values[t]
+        advantages[t] = surprise + task.discount * GAE_LAMBDA * continues[t] * next_advantages
+        next_values, next_advantages = values[t], advantages[t]
+    return Batch(*(one.flatten(0, 1) for one in (observations, actions, log_probs, advantages, advantages + values)))
 
 
-# The network: inputs → two layers of tanh → the policy's outputs, and a value.
+def compute_loss(network: Network, batch: Batch, entropy_weight: float) -> Tensor:
+    """Return PPO's loss."""
+    policy, values = network(batch.observations)
+    ratio = (policy.log_prob(batch.actions) - batch.log_probs).exp()
+    advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
+    gain = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP_RANGE, 1 + CLIP_RANGE) * advantages)
+    error = (values - batch.returns) ** 2
+    return (VALUE_WEIGHT * error - gain - entropy_weight * policy.entropy()).mean()
 
 
-def init_parameters(rng: np.random.Generator, inputs: int, hidden: int, outputs: int) -> Parameters:
-    """Return orthogonal weights. The policy's head is small, so that the first actions hardly depend on the inputs."""
-
-    def orthogonal(rows: int, columns: int, gain: float) -> np.ndarray:
-        q, r = np.linalg.qr(rng.standard_normal((rows, columns)))
-        return np.asarray(gain * q * np.sign(np.diag(r)), np.float32)
-
-    return {
-        "w1": orthogonal(inputs, hidden, 1.4),
-        "b1": np.zeros(hidden, np.float32),
-        "w2": orthogonal(hidden, hidden, 1.4),
-        "b2": np.zeros(hidden, np.float32),
-        "w_policy": orthogonal(hidden, outputs, 0.01),
-        "b_policy": np.zeros(outputs, np.float32),
-        "w_value": orthogonal(hidden, 1, 1.0),
-        "b_value": np.zeros(1, np.float32),
-    }
-
-
-def forward(p: Parameters, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the policy's outputs [n, k], values [n], and the two layers, which the gradients need."""
-    h1 = np.tanh(inputs @ p["w1"] + p["b1"])
-    h2 = np.tanh(h1 @ p["w2"] + p["b2"])
-    return h2 @ p["w_policy"] + p["b_policy"], (h2 @ p["w_value"] + p["b_value"])[:, 0], h1, h2
-
-
-def loss_and_gradients(p: Parameters, policy: Policy, batch: Batch, entropy_weight: float) -> tuple[float, Parameters]:
-    """Return PPO's loss, and its derivative by every parameter."""
-    n = len(batch.actions)
-    outputs, values, h1, h2 = forward(p, batch.inputs)
-    ratio = np.exp(policy.log_probs(p, outputs, batch.actions) - batch.log_probs)
-    plain = ratio * batch.advantages
-    clipped = np.clip(ratio, 1 - CLIP_RANGE, 1 + CLIP_RANGE) * batch.advantages
-    entropy = policy.entropy(p, outputs)
-    error = values - batch.returns
-    loss = np.mean(-np.minimum(plain, clipped) + VALUE_WEIGHT * 0.5 * error**2 - entropy_weight * entropy)
-
-    # Backpropagation, from the loss to each head. Where the clipped term is the smaller one it is constant.
-    d_log_probs = np.where(plain <= clipped, -plain, 0.0) / n
-    d_outputs, policy_gradients = policy.gradients(p, outputs, batch.actions, d_log_probs, -entropy_weight / n)
-    d_values = (VALUE_WEIGHT * error / n)[:, None]
-
-    # Through the layers; the derivative of tanh is 1 - tanh².
-    d2 = (d_outputs @ p["w_policy"].T + d_values @ p["w_value"].T) * (1 - h2**2)
-    d1 = (d2 @ p["w2"].T) * (1 - h1**2)
-    return float(loss), policy_gradients | {
-        "w1": batch.inputs.T @ d1,
-        "b1": d1.sum(axis=0),
-        "w2": h1.T @ d2,
-        "b2": d2.sum(axis=0),
-        "w_policy": h2.T @ d_outputs,
-        "b_policy": d_outputs.sum(axis=0),
-        "w_value": h2.T @ d_values,
-        "b_value": d_values.sum(axis=0),
-    }
-
-
-class Adam:
-    """The Adam optimiser, with gradients clipped to MAX_GRADIENT_NORM."""
-
-    def __init__(self, parameters: Parameters) -> None:
-        self.steps = 0
-        self.mean = {name: np.zeros_like(value) for name, value in parameters.items()}
-        self.square = {name: np.zeros_like(value) for name, value in parameters.items()}
-
-    def update(self, parameters: Parameters, gradients: Parameters, rate: float) -> None:
-        """Update the parameters in place."""
-        self.steps += 1
-        norm = np.sqrt(sum(float((gradient**2).sum()) for gradient in gradients.values()))
-        scale = min(1.0, MAX_GRADIENT_NORM / (norm + 1e-8))
-        for name, gradient in gradients.items():
-            self.mean[name] += 0.1 * (scale * gradient - self.mean[name])
-            self.square[name] += 0.001 * ((scale * gradient) ** 2 - self.square[name])
-            mean = self.mean[name] / (1 - 0.9**self.steps)
-            square = self.square[name] / (1 - 0.999**self.steps)
-            parameters[name] -= rate * mean / (np.sqrt(square) + 1e-5)
-
-
-def collect_rollout(player: Player, policy: Policy, p: Parameters, config: Config, rng: np.random.Generator) -> Batch:
-    """Collect a rollout, with the advantage of each action."""
-    taken: list[tuple[np.ndarray, ...]] = []
-    for _ in range(config.rollout):
-        inputs = player.inputs
-        outputs, values, _, _ = forward(p, inputs)
-        actions = policy.sample(p, outputs, rng)
-        # The step after an episode's last one only starts the next episode, and ignores the action (NEXT_STEP).
-        is_played = ~player.ended
-        rewards, terminated = player.step(actions)
-        log_probs = policy.log_probs(p, outputs, actions)
-        taken.append((inputs, actions, log_probs, values, rewards, ~terminated, is_played))
-    inputs, actions, log_probs, values, rewards, continues, is_played = map(np.stack, zip(*taken, strict=True))
-    rewards, continues = (config.reward_scale * rewards).astype(np.float32), continues.astype(np.float32)
-
-    advantages = np.zeros(rewards.shape, np.float32)
-    next_value, next_advantage = forward(p, player.inputs)[1], np.zeros(rewards.shape[1], np.float32)
-    for t in reversed(range(config.rollout)):
-        td_error = rewards[t] + config.discount * continues[t] * next_value - values[t]
-        advantages[t] = td_error + config.discount * GAE_LAMBDA * next_advantage
-        advantages[t][~is_played[t]] = 0.0  # also separates the advantages of the two episodes
-        next_value, next_advantage = values[t], advantages[t]
-    played = Batch(inputs, actions, log_probs, advantages, advantages + values)
-    return played.rows(is_played)  # without the steps that only started an episode
-
-
-def update_parameters(
-    p: Parameters, adam: Adam, policy: Policy, played: Batch, config: Config, rate: float, rng: np.random.Generator
-) -> None:
+def update(network: Network, optimizer: torch.optim.Optimizer, batch: Batch, task: Task) -> None:
     """Train on a rollout for some epochs, each in a new random order."""
-    for _ in range(config.epochs):
-        for rows in np.array_split(rng.permutation(len(played.actions)), config.minibatches):
-            batch = played.rows(rows)
-            batch.advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
-            adam.update(p, loss_and_gradients(p, policy, batch, config.entropy_weight)[1], rate)
+    for _ in range(task.epochs):
+        order = torch.randperm(len(batch.actions), device=batch.actions.device)
+        for rows in order.chunk(task.minibatches):
+            minibatch = Batch(*(one[rows] for one in vars(batch).values()))
+            optimizer.zero_grad()
+            compute_loss(network, minibatch, task.entropy_weight).backward()
+            nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
+            optimizer.step()
 
 
-def train(
-    player: Player,
-    policy: Policy,
-    p: Parameters,
-    config: Config,
-    rng: np.random.Generator,
-    max_steps: int,
-    max_s: float,
-) -> list[tuple[int, float]]:
-    """Train until `max_steps` or `max_s` is reached; updates the parameters in place.
+def train(player: Player, network: Network, max_steps: int, max_s: float) -> list[tuple[int, float, float]]:
+    """Train until `max_steps` or `max_s` is reached.
 
-    Returns the learning curve: after each rollout in which episodes ended, the steps so far and the mean return of the
-    last episodes.
+    Returns the learning curve: after each rollout in which episodes ended, the steps and seconds so far, and the mean
+    return of the last episodes.
     """
-    adam = Adam(p)
-    curve: list[tuple[int, float]] = []
-    start_s, known = time.perf_counter(), 0
-    rollout_steps = config.rollout * player.repeat * player.env.num_envs
-    while player.steps + rollout_steps <= max_steps and time.perf_counter() - start_s < max_s:
-        rate = config.learning_rate * (1 - player.steps / max_steps)
-        update_parameters(p, adam, policy, collect_rollout(player, policy, p, config, rng), config, rate, rng)
-        if len(player.returns) == known:
-            continue
-        known = len(player.returns)
-        curve.append((player.steps, float(np.mean(player.returns[-config.return_window :]))))
-        elapsed_s = time.perf_counter() - start_s
-        speed = f"{elapsed_s:6.1f} s  {player.steps:9,} steps  {player.steps / elapsed_s:7,.0f} a second"
-        print(f"{speed}  mean return of the last {config.return_window} episodes: {curve[-1][1]:5.2f}", flush=True)
+    task, curve, start_s, episodes = player.task, [], time.perf_counter(), 0
+    optimizer = torch.optim.Adam(network.parameters(), eps=1e-5)
+    while player.steps < max_steps and time.perf_counter() - start_s < max_s:
+        optimizer.param_groups[0]["lr"] = task.learning_rate * (1 - player.steps / max_steps)
+        update(network, optimizer, collect_rollout(player, network), task)
+        if len(player.returns) > episodes:
+            episodes, elapsed_s = len(player.returns), time.perf_counter() - start_s
+            curve.append((player.steps, elapsed_s, player.mean_return()))
+            speed = f"{elapsed_s:6.1f} s  {player.steps:10,} steps  {player.steps / elapsed_s:7,.0f} a second"
+            print(f"{speed}  mean return of the last {RETURN_WINDOW} episodes: {curve[-1][2]:6.2f}", flush=True)
     return curve
+
+
+def measure_random_agent(env: VectorEnv, task: Task, seed: int) -> tuple[float, np.ndarray, float]:
+    """Return the mean return of random actions, the mean frame, and the standard deviation of pixels from it."""
+    player = Player(env, task, seed, "cpu")
+    env.action_space.seed(seed)
+    frame_channels = player.observations.shape[-1] // task.frame_stack
+    sums, squares = np.zeros((2, *player.observations.shape[1:3], frame_channels))
+    steps = 0
+    while len(player.returns) < task.random_episodes:
+        if steps == MAX_RANDOM_STEPS and not player.returns:
+            raise SystemExit(f"no episode ended in {steps} actions: expected a task with shorter ones")
+        player.step(torch.from_numpy(env.action_space.sample()))
+        frames = player.observations[..., -frame_channels:].numpy().astype(np.float32)
+        sums += frames.mean(axis=0)
+        squares += (frames**2).mean(axis=0)
+        steps += 1
+    mean_frame = sums / steps
+    deviation = float(np.sqrt((squares / steps - mean_frame**2).mean()))
+    return float(np.mean(player.returns)), mean_frame.astype(np.float32), deviation
+
+
+@torch.no_grad()
+def record_video(path: Path, task: Task, address: str, network: Network, seed: int, frames: int, device: str) -> None:
+    """Record the policy's most likely actions as a GIF.
+
+    The policy sees the frames of one env. Another with larger frames has the same seed and gets the same actions, so
+    the same happens there.
+    """
+    shown = replace(task, size=VIDEO_SIZE, observation="eye.rgb", frame_stack=1)
+    with make_env(task, address, VIDEO_LANES) as env, make_env(shown, address, VIDEO_LANES) as shown_env:
+        player, shown_player = Player(env, task, seed, device), Player(shown_env, shown, seed, device)
+        images = [shown_env.render()]
+        while len(images) < frames:
+            actions = network(player.observations)[0].mode
+            player.step(actions)
+            shown_player.step(actions)
+            images.append(shown_env.render())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_gif(path, np.stack(images), 1 / env.metadata["render_fps"])
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the options of the command line."""
+    parser = argparse.ArgumentParser(description="PPO learns a task from pixels, in PyTorch.")
+    parser.add_argument("task", help=f"{', '.join(TASKS)}, or dmc-DOMAIN-TASK for a task of the dm_control suite")
+    parser.add_argument("--address", default="local", help="server, HOST:PORT or unix:PATH; default: none")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the worlds, the network and its actions")
+    parser.add_argument("--steps", type=int, help="steps of the world in all lanes together; default: by task")
+    parser.add_argument("--minutes", type=float, default=60.0, help="longest time to train; default: 60")
+    parser.add_argument("--lanes", type=int, help="simulations in parallel; default: by task")
+    parser.add_argument("--device", default="cpu", help="of PyTorch: cpu or cuda; default: cpu")
+    parser.add_argument("--out", type=Path, default=Path("out/ppo"), help="folder of TASK-SEED.csv and TASK-SEED.png")
+    parser.add_argument("--video", type=Path, help="GIF file for a video of the trained policy; default: none")
+    parser.add_argument("--frames", type=int, default=250, help="length of the video; default: 250")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train a policy, write its learning curve, and record a video of it if asked to."""
+    args = parse_arguments()
+    task = find_task(args.task)
+    steps, lanes = args.steps or task.steps, args.lanes or task.lanes
+    torch.manual_seed(args.seed)
+    Distribution.set_default_validate_args(False)  # saves a fifth of the time of a rollout
+    with make_env(task, args.address, lanes) as env:
+        random_return, mean_frame, deviation = measure_random_agent(env, task, args.seed)
+        print(f"{env}\nmean return of random actions: {random_return:.2f}", flush=True)
+        network = Network(env, task, mean_frame, deviation).to(args.device)
+        curve = train(Player(env, task, args.seed, args.device), network, steps, 60 * args.minutes)
+    if not curve:
+        raise SystemExit("no episode ended: expected more --steps or --minutes")
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / f"{args.task}-{args.seed}.csv"
+    with path.open("w", newline="") as file:
+        header = ("steps", "seconds", "mean_return", "random_return")
+        csv.writer(file).writerows([header, *((*point, random_return) for point in curve)])
+    image_path = path.with_suffix(".png")
+    returns = {"PPO": [(point[0], point[2]) for point in curve]}
+    draw_learning_curves(image_path, returns, random_return, task.returns, f"{args.task}: mean return")
+    print(f"mean return {curve[-1][2]:.2f}, random {random_return:.2f}. Learning curve: {path}, {image_path}")
+    if args.video is not None:
+        record_video(args.video, task, args.address, network, args.seed, args.frames, args.device)
+        print(f"video: {args.video}")
+
+
+if __name__ == "__main__":
+    main()

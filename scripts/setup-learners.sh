@@ -40,7 +40,7 @@ case "${1:-learners}" in
     learners)
         say "making .venv-learners with $TORCH $LEARNERS (this takes a minute or two)"
         make_venv .venv-learners
-        install .venv-learners --editable '.[mujoco]' $TORCH $LEARNERS $TOOLS
+        install .venv-learners --editable '.[mujoco,report]' $TORCH $LEARNERS $TOOLS
         .venv/bin/python -m pip install --quiet --no-deps --target .venv-learners/oldest-gymnasium $OLDEST_GYMNASIUM ;;
     envpool)
         say "installing $ENVPOOL into .venv-learners"
