@@ -2,10 +2,11 @@
 
     python -m worldloom.bench.learners [--lanes 256] [--json out/learners.json]
 
-Runs in .venv-learners. Everything is stepped with random actions at the same number of lanes, one after the other in
-each round, with rewards and observations as the library hands them out: SB3's `VecEnv.step`, TorchRL's
-`step_and_maybe_reset`. Ratios are to `VectorEnv.step` with the same env, in the same autoreset mode and in next-step
-mode. Beside it are EnvPool and Gymnasium's AsyncVectorEnv through the adaptors that these libraries have for them.
+Runs in .venv-learners. Each env is stepped with random actions that were sampled beforehand: as it is, by SB3's
+`VecEnv.step`, and by TorchRL's `step_and_maybe_reset`, which collectors call. All take their turn in every round.
+Rates are compared with the env's own step: in next-step mode, where the steps that only begin an episode count as
+frames, too, and in same-step mode, which has none of these. EnvPool and Gymnasium's AsyncVectorEnv are measured by
+themselves and through the same adaptors.
 """
 
 import argparse
@@ -14,9 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from worldloom.bench.measuring import (
     RateFunction,
@@ -30,14 +33,65 @@ from worldloom.bench.measuring import (
     table,
 )
 from worldloom.client import VectorEnv
+from worldloom.client.adaptors.sb3 import SB3VecEnv
+from worldloom.client.adaptors.torchrl import TorchRLEnv
+from worldloom.client.episodes import FINAL_LANES, FINAL_STACKED
 
 FAMILIES = ("catch", "maze")
-TARGET = 0.8
-"""Least ratio of an adaptor's rate to that of VectorEnv.step."""
-_DIFFERENT_ACTIONS = 32
-_ENVPOOL_TASK = "Pong-v5"
-_PACKAGES = ("worldloom", "torch", "stable-baselines3", "torchrl", "gymnasium", "envpool")
-Step = Callable[[], object]
+BASES = ("next_step", "same_step")
+"""Modes in which envs are stepped by themselves."""
+_PROCESSES = 8
+"""Lanes of AsyncVectorEnv, which has a process for each."""
+_ACTIONS = 32
+"""Different actions of an env."""
+_PACKAGES = ("worldloom", "torch", "stable-baselines3", "torchrl", "gymnasium")
+
+
+class Stepper(NamedTuple):
+    """An env that is ready to be stepped."""
+
+    step: Callable[[], object]
+    lanes: int
+
+
+class PeerEnv(VectorEnv):
+    """Another vector env in the place of ours, so that the adaptors take it."""
+
+    def __init__(self, env: Any) -> None:
+        self._peer = env
+        self._statistics = None
+        self._actions: Any = None
+        self.num_envs = env.num_envs if hasattr(env, "num_envs") else env.config["num_envs"]
+        self.single_observation_space = getattr(env, "single_observation_space", env.observation_space)
+        self.single_action_space = getattr(env, "single_action_space", env.action_space)
+        self.autoreset_mode = AutoresetMode.SAME_STEP
+        self.metadata = {"render_fps": 30}
+        self.render_mode = None
+        self.closed = False
+
+    def reset(self, **_: Any) -> Any:
+        """Reset all lanes."""
+        return self._peer.reset()
+
+    def step(self, actions: Any) -> Any:
+        """Step all lanes; last observations are stacked, as ours are."""
+        *results, info = self._peer.step(actions)
+        if "final_obs" in info:
+            info[FINAL_LANES] = np.flatnonzero(info["_final_obs"])
+            info[FINAL_STACKED] = np.stack(info["final_obs"][info["_final_obs"]])
+        return *results, info
+
+    def send(self, actions: Any, env_id: Any = None) -> None:
+        """Keep the actions for `recv`."""
+        self._actions = actions
+
+    def recv(self, min_lanes: int | None = None) -> Any:
+        """Step with the actions that were kept."""
+        return self.step(self._actions)
+
+    def close_extras(self, **_: Any) -> None:
+        """Close the other env."""
+        self._peer.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,96 +104,111 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_options(parser, seconds=2.0)
     args = parser.parse_args(arguments)
     limit_cores(args.cores)
-    steppers = {
-        f"{family}, {name}": step
-        for family in FAMILIES
-        for name, step in make_worldloom_steps(family, args.lanes, args.size).items()
-    }
+    steppers = {}
+    for family in FAMILIES:
+        steppers |= make_worldloom_steppers(family, args.lanes, args.size)
     if args.peers:
-        steppers |= make_peer_steps(args.lanes, args.size)
-    rates = measure_in_turn(
-        {name: measured(step, args.lanes) for name, step in steppers.items()}, args.rounds, args.seconds
-    )
-    found = medians(rates)
-    lines = report(found)
-    print("\n".join([describe_conditions(_PACKAGES if args.peers else _PACKAGES[:-1]), "", *lines]))
+        steppers |= make_peer_steppers(args.lanes, args.size)
+    runs = {name: _measured(stepper) for name, stepper in steppers.items()}
+    rates = measure_in_turn(runs, args.rounds, args.seconds)
+    conditions = describe_conditions((*_PACKAGES, "envpool") if args.peers else _PACKAGES)
+    print("\n".join([conditions, "", *report(medians(rates), steppers)]))
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"lanes": args.lanes, "size": args.size, "rates": rates}, indent=1))
+        content = {"conditions": conditions, "lanes": args.lanes, "size": args.size, "frames_per_s": rates}
+        args.json.write_text(json.dumps(content, indent=1))
     return 0
 
 
-def measured(step: Step, lanes: int) -> RateFunction:
-    """Return a function that steps for some seconds and returns frames a second."""
+def report(rates: dict[str, float], steppers: dict[str, Stepper]) -> list[str]:
+    """Return the table: each rate, compared with the step of the same env by itself."""
+    rows = []
+    for name, rate in rates.items():
+        env, _, way = name.partition(": ")
+        compared = [ratio(rate, rates.get(f"{env}: {mode}")) for mode in BASES]
+        rows.append(
+            (env, f"itself, {way}" if way in BASES else way, str(steppers[name].lanes), f"{rate:,.0f}", *compared)
+        )
+    return table(("env", "stepped by", "lanes", "frames/s", *(f"to its {mode}" for mode in BASES)), rows)
 
+
+def make_worldloom_steppers(family: str, lanes: int, size: int) -> dict[str, Stepper]:
+    """Make an env of a family for each way to step it."""
+    options: dict[str, Any] = {"width": size, "height": size, "renderer": "cpu", "seed": 1}
+    found = {}
+    for mode in BASES:
+        env = VectorEnv("local", family, lanes, flat=True, autoreset=mode, **options)  # type: ignore[arg-type]
+        env.reset()
+        found[f"{family}: {mode}"] = _step_itself(env, lanes)
+    found[f"{family}: SB3"] = _step_sb3(SB3VecEnv("local", family, lanes, **options))
+    for mode in ("same_step", "disabled"):
+        env = TorchRLEnv("local", family, lanes, autoreset=mode, **options)
+        found[f"{family}: TorchRL, {mode}"] = _step_torchrl(env)
+    return found
+
+
+def make_peer_steppers(lanes: int, size: int) -> dict[str, Stepper]:
+    """Make the other vector envs. EnvPool's pictures of Pong are of the same size, with three channels, too."""
+    import envpool  # installed for this alone
+
+    def make_pool() -> PeerEnv:
+        options = {"img_height": size, "img_width": size, "gray_scale": False, "stack_num": 1}
+        return PeerEnv(envpool.make_gymnasium("Pong-v5", num_envs=lanes, **options))
+
+    def make_processes() -> PeerEnv:
+        options: dict[str, Any] = {"context": "spawn", "autoreset_mode": AutoresetMode.SAME_STEP}
+        name = "worldloom:worldloom/Catch-v0"
+        env = gymnasium.make_vec(name, _PROCESSES, "async", options, width=size, height=size, renderer="cpu")
+        return PeerEnv(env)
+
+    found = {}
+    for name, make in (("EnvPool's Pong", make_pool), ("AsyncVectorEnv of catch", make_processes)):
+        env = make()
+        env.reset()
+        found[f"{name}: same_step"] = _step_itself(env, env.num_envs)
+        found[f"{name}: SB3"] = _step_sb3(SB3VecEnv(env))
+        found[f"{name}: TorchRL, same_step"] = _step_torchrl(TorchRLEnv(env))
+    return found
+
+
+def _measured(stepper: Stepper) -> RateFunction:
     def run(seconds: float) -> float:
         began, steps = time.perf_counter(), 0
         while time.perf_counter() < began + seconds:
-            step()
+            stepper.step()
             steps += 1
-        return steps * lanes / (time.perf_counter() - began)
+        return steps * stepper.lanes / (time.perf_counter() - began)
 
     return run
 
 
-def report(rates: dict[str, float]) -> list[str]:
-    """Return the table: each rate, and its ratio to VectorEnv.step in next-step mode with the same world."""
-    rows = []
-    for name, rate in rates.items():
-        world = name.partition(",")[0]
-        base = rates.get(f"{world}, VectorEnv next_step")
-        rows.append((name, f"{rate:,.0f}", ratio(rate, base)))
-    return table(("env", "frames/s", "to VectorEnv.step"), rows)
+def _step_itself(env: VectorEnv, lanes: int) -> Stepper:
+    return Stepper(_cycle(env.step, _sample(env.single_action_space, lanes)), lanes)
 
 
-def make_worldloom_steps(family: str, lanes: int, size: int) -> dict[str, Step]:
-    """Make an env for each way to step it."""
-    from worldloom.client.adaptors.sb3 import SB3VecEnv
-    from worldloom.client.adaptors.torchrl import TorchRLEnv
-
-    frames = {"width": size, "height": size, "renderer": "cpu", "seed": 1}
-    steps: dict[str, Step] = {}
-    for mode in ("next_step", "same_step"):
-        env = VectorEnv("local", family, lanes, flat=True, autoreset=mode, **frames)
-        env.reset()
-        steps[f"VectorEnv {mode}"] = cycle(env.step, sample_actions(env.action_space))
-    steps["SB3VecEnv"] = step_sb3(SB3VecEnv("local", family, lanes, **frames))
-    for mode in ("same_step", "disabled"):
-        steps[f"TorchRLEnv {mode}"] = step_torchrl(TorchRLEnv("local", family, lanes, autoreset=mode, **frames))
-    return steps
+def _step_sb3(env: SB3VecEnv) -> Stepper:
+    env.reset()
+    return Stepper(_cycle(env.step, _sample(env.action_space, env.num_envs)), env.num_envs)
 
 
-def make_peer_steps(lanes: int, size: int) -> dict[str, Step]:
-    """Make other vector envs with pictures, through what each library has for them."""
-    import envpool
-    import gymnasium
-    from torchrl.envs.libs.envpool import MultiThreadedEnv
+def _step_torchrl(env: TorchRLEnv) -> Stepper:
+    actions = [env.full_action_spec.rand() for _ in range(_ACTIONS)]
+    current = env.reset()
 
-    steps: dict[str, Step] = {}
-    options = {"num_envs": lanes, "img_height": size, "img_width": size, "gray_scale": False, "stack_num": 1}
-    pool = envpool.make_gymnasium(_ENVPOOL_TASK, **options)
-    pool.reset()
-    actions = [np.random.default_rng(k).integers(0, 6, lanes).astype(np.int32) for k in range(_DIFFERENT_ACTIONS)]
-    steps["EnvPool Pong, its step"] = cycle(pool.step, actions)
-    steps["EnvPool Pong, TorchRL"] = step_torchrl(
-        MultiThreadedEnv(lanes, _ENVPOOL_TASK, create_env_kwargs={**options, "gym_reset_return_info": True})
-    )
-    few = min(lanes, 16)
-    gym_env = gymnasium.make_vec(
-        "worldloom:worldloom/Catch-v0", few, "async", width=size, height=size, vector_kwargs={"context": "spawn"}
-    )
-    gym_env.reset(seed=1)
-    steps[f"AsyncVectorEnv of {few} catch, its step"] = cycle(gym_env.step, sample_actions(gym_env.action_space))
-    return steps
+    def step(action: Any) -> None:
+        nonlocal current
+        _, current = env.step_and_maybe_reset(current.update(action))
+
+    return Stepper(_cycle(step, actions), env.batch_size[0])
 
 
-def sample_actions(space: Any) -> list[Any]:
-    """Return some random actions, sampled beforehand."""
+def _sample(space: gymnasium.Space[Any], lanes: int) -> list[np.ndarray]:
+    """Return some random actions of all lanes."""
     space.seed(0)
-    return [space.sample() for _ in range(_DIFFERENT_ACTIONS)]
+    return [np.stack([space.sample() for _ in range(lanes)]) for _ in range(_ACTIONS)]
 
 
-def cycle(step: Callable[[Any], object], actions: list[Any]) -> Step:
+def _cycle(step: Callable[[Any], object], actions: list[Any]) -> Callable[[], object]:
     """Return a function that steps with the next of these actions."""
     count = 0
 
@@ -149,26 +218,6 @@ def cycle(step: Callable[[Any], object], actions: list[Any]) -> Step:
         return step(actions[count % len(actions)])
 
     return run
-
-
-def step_sb3(env: Any) -> Step:
-    """Return a function that steps an env of SB3."""
-    env.reset()
-    env.action_space.seed(0)
-    actions = [np.stack([env.action_space.sample() for _ in range(env.num_envs)]) for _ in range(_DIFFERENT_ACTIONS)]
-    return cycle(env.step, actions)
-
-
-def step_torchrl(env: Any) -> Step:
-    """Return a function that steps an env of TorchRL and resets what has ended, as its collectors do."""
-    actions = [env.full_action_spec.rand() for _ in range(_DIFFERENT_ACTIONS)]
-    current = env.reset()
-
-    def step(action: Any) -> None:
-        nonlocal current
-        _, current = env.step_and_maybe_reset(current.update(action))
-
-    return cycle(step, actions)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ class LaneStream:
         self.is_under_way = False
         self.has_action = np.zeros(count, bool)
         """Lanes that have an action for the next step, while others have none."""
+        self.has_some_actions = False
         self.rendered_frames: np.ndarray | None = None
         """The frames of the last step or reset, for `render`."""
         self._actions: dict[str, np.ndarray] = {}
@@ -112,7 +113,7 @@ class LaneStream:
             settings = {**settings, "reset_mask": mask}
         self.is_under_way = False
         self._result = None
-        self.has_action[:] = False
+        self._drop_actions()
         self.world.send_reset(settings)
         self._is_reset, self._reset_mask = True, mask
         self.is_under_way = True
@@ -126,10 +127,10 @@ class LaneStream:
             if name not in self._actions:
                 self._actions[name] = np.zeros((len(self.lanes), *array.shape[1:]), array.dtype)
             self._actions[name][lanes] = array[rows]
-        self.has_action[lanes] = True
+        self.has_action[lanes] = self.has_some_actions = True
         if self.has_action.all():
             self._send(self._actions)
-            self.has_action[:] = False
+            self._drop_actions()
 
     def receive(self) -> None:
         """Wait for the result of the step under way, and keep it."""
@@ -152,6 +153,9 @@ class LaneStream:
         self.world.send_valid(actions)
         self._is_reset = False
         self.is_under_way = True
+
+    def _drop_actions(self) -> None:
+        self.has_action[:] = self.has_some_actions = False
 
     def _read(self, found: Arrays) -> LaneResults:
         observing = self._observing
@@ -263,6 +267,8 @@ class LaneStreams:
     def check_idle(self, lanes: np.ndarray | None) -> None:
         """Raise ClientError if one of these lanes, or of all, is under way or has an action already."""
         for stream in self._streams:
+            if not (stream.is_under_way or stream.has_some_actions):
+                continue
             mine = stream.lanes if lanes is None else lanes[_is_in(lanes, stream.part)]
             if len(mine) and stream.is_under_way:
                 raise ClientError(f"a step of lane {mine[0]} while another is under way: expected env.recv() first")

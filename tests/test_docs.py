@@ -55,9 +55,12 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, one.start(2)) + 1, one[2]) for one in found if one[1] in languages]
 
 
+RUN_BY_LEARNERS = ROOT / "docs/learners.md"
+"""Its programs need learning libraries: tests/learners/test_docs.py runs them."""
 PYTHON = [
     pytest.param(page, line, code, id=f"{named(page)}:{line}")
     for page in PAGES
+    if page != RUN_BY_LEARNERS
     for line, code in blocks(page, "python")
 ]
 COMMANDS = [

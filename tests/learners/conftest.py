@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from scripts.support.server_process import serving
 
 LIBRARIES = {
+    "test_bench.py": ("stable_baselines3", "torchrl"),
     "test_docs.py": ("stable_baselines3", "torchrl", "pettingzoo"),
     "test_examples.py": ("stable_baselines3", "torchrl"),
     "test_gymnasium.py": ("stable_baselines3",),  # in one of the environments, with each version of Gymnasium
@@ -28,6 +30,9 @@ if importlib.util.find_spec("torchrl"):
     with warnings.catch_warnings():  # it warns of its own future while it is imported
         warnings.simplefilter("ignore")
         importlib.import_module("torchrl.collectors")
+
+
+torch.set_num_threads(1)  # two workers share the cores, and threads that wait for each other spin
 
 
 @pytest.fixture(scope="session")
