@@ -95,7 +95,7 @@ WRAPPERS: dict[str, Wrap] = {
     "ClipReward": lambda env: wrappers.ClipReward(env, -0.5, 0.5),
     "DictInfoToList": wrappers.DictInfoToList,
     "ClipAction": wrappers.ClipAction,
-    "RescaleAction": lambda env: wrappers.RescaleAction(env, np.array(-2, np.float32), np.array(2, np.float32)),
+    "RescaleAction": lambda env: wrappers.RescaleAction(env, np.full(1, -2, np.float32), np.full(1, 2, np.float32)),
     "TransformAction": lambda env: wrappers.TransformAction(env, lambda actions: -actions),
     "NumpyToTorch": wrappers.NumpyToTorch,
 }
