@@ -14,11 +14,11 @@ TEST_WORKERS ?= 2
 LINKS := build/typing/worldloom
 PACKAGES := $(filter-out front,$(patsubst %/py.typed,%,$(wildcard */py.typed)))
 
-.PHONY: help setup demo test test-quick learners learners-long check bench ablation bench-peers bench-learners docs
-.PHONY: protos cogment-sdk clean gl links
+.PHONY: help setup demo test test-quick learners learners-long learning-curves check bench ablation bench-peers
+.PHONY: bench-learners docs protos cogment-sdk clean gl links
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) gl ## create .venv and install the OpenGL libraries, where missing
 
@@ -38,6 +38,9 @@ learners: $(LEARNERS) ## run the tests of the adaptors with the learning librari
 learners-long: learners $(RLLIB) ## the same, with RLlib and long runs
 	@$(LEARN) -m pytest -q -m long tests/learners
 	@.venv-rllib/bin/python -m pytest -q tests/learners
+
+learning-curves: $(LEARNERS) ## train the examples with three seeds each, which takes an hour; writes docs/learning
+	@$(LEARN) examples/learning_curves.py --pictures docs/learning
 
 check: $(INSTALLED) links ## formatting, lint, types, and which package imports which
 	$(BIN)/ruff format --check

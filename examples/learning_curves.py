@@ -3,7 +3,8 @@
     python examples/learning_curves.py                                # everything, an hour or so on two cores
     python examples/learning_curves.py catch sb3-catch --seeds 0 1 2
 
-Pictures and learning_curves.json are written to --out. They are drawn by matplotlib: `pip install 'worldloom[report]'`.
+The curves of each run are written to --out, pictures, videos and a summary to --pictures. Pictures are drawn by
+matplotlib: `pip install 'worldloom[report]'`.
 """
 
 import argparse
@@ -83,6 +84,7 @@ class Run:
     target: float | None = None  # the mean return to reach
     random_multiple: float | None = None  # or this many times that of random actions
     columns: tuple[str, str, str] = ("steps", "seconds", "mean_return")  # of the CSV file
+    has_video: bool = False  # of the policy that the first seed has trained
 
     def read(self, path: Path) -> list[dict[str, float]]:
         """Return the rows of a CSV file that have a mean return."""
@@ -98,8 +100,10 @@ class Run:
 
 RUNS = {
     "catch": Run(("ppo.py", "catch", "--minutes", "2"), (-1.0, 1.0), target=0.95),
-    "dmc-cartpole-swingup": Run(("ppo.py", "dmc-cartpole-swingup", "--minutes", "10"), (0.0, 1000.0), target=700.0),
-    "maze": Run(("ppo.py", "maze"), (0.0, 3.0), random_multiple=3.0),
+    "dmc-cartpole-swingup": Run(
+        ("ppo.py", "dmc-cartpole-swingup", "--minutes", "10"), (0.0, 1000.0), target=700.0, has_video=True
+    ),
+    "maze": Run(("ppo.py", "maze", "--minutes", "20"), (0.0, 8.0), random_multiple=3.0, has_video=True),
     "dmc-walker-walk": Run(("ppo.py", "dmc-walker-walk", "--minutes", "10"), (0.0, 1000.0)),
     "sb3-catch": Run(
         ("sb3_catch.py",),
@@ -110,9 +114,11 @@ RUNS = {
 }
 
 
-def train(name: str, run: Run, seed: int, folder: Path) -> list[dict[str, float]]:
+def train(name: str, run: Run, seed: int, folder: Path, video: Path | None) -> list[dict[str, float]]:
     """Run a learner in a process of its own, and return its learning curve."""
     program, *arguments = run.program
+    if video is not None:
+        arguments += ["--video", str(video)]
     command = [sys.executable, str(Path(__file__).parent / program), *arguments]
     log_path = folder / "log.txt"
     print(f"{name}, seed {seed}: {log_path}", flush=True)
@@ -144,22 +150,28 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"any of {', '.join(RUNS)}; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds; default: 0 1 2")
     parser.add_argument("--out", type=Path, default=Path("out/learning"), help="folder; default: out/learning")
+    parser.add_argument(
+        "--pictures", type=Path, help="folder of pictures, videos and learning_curves.json; default: --out"
+    )
     args = parser.parse_args()
     if unknown := set(args.tasks) - set(RUNS):
         parser.error(f"unknown task {sorted(unknown)[0]!r}: expected any of {', '.join(RUNS)}")
-    summary_path = args.out / "learning_curves.json"
+    pictures = args.pictures or args.out
+    pictures.mkdir(parents=True, exist_ok=True)
+    summary_path = pictures / "learning_curves.json"
     summary = json.loads(summary_path.read_text()) if summary_path.exists() else {}
     for name in args.tasks or RUNS:
         run, curves = RUNS[name], {}
         for seed in args.seeds:
             folder = args.out / f"{name}-{seed}"
             folder.mkdir(parents=True, exist_ok=True)
-            curves[seed] = train(name, run, seed, folder)
+            video = pictures / f"{name}.gif" if run.has_video and seed == args.seeds[0] else None
+            curves[seed] = train(name, run, seed, folder, video)
         summary[name] = [summarise(run, seed, curve) for seed, curve in curves.items()]
         draw_learning_curves(
-            args.out / f"{name}.png",
+            pictures / f"{name}.png",
             {f"seed {seed}": [(point["steps"], point["mean_return"]) for point in c] for seed, c in curves.items()},
-            next(iter(curves.values()))[-1].get("random_return"),
+            curves[args.seeds[0]][-1].get("random_return"),
             run.between,
             f"{name}: mean return",
         )

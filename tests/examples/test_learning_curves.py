@@ -62,6 +62,8 @@ def test_each_curve_has_its_own_line(tmp_path: Path) -> None:
 
 LEARNER = """
 import sys
+if "--video" in sys.argv:
+    open(sys.argv[sys.argv.index("--video") + 1], "w").write("video")
 seed, folder = int(sys.argv[sys.argv.index("--seed") + 1]), sys.argv[sys.argv.index("--out") + 1]
 with open(folder + "/curve.csv", "w") as file:
     print("steps,seconds,mean_return,random_return", file=file)
@@ -77,7 +79,7 @@ def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "learner.py").write_text(LEARNER)
     program = (str(tmp_path / "learner.py"),)
     runs = {
-        "one": learning_curves.Run(program, (0.0, 2.0), target=0.9),
+        "one": learning_curves.Run(program, (0.0, 2.0), target=0.9, has_video=True),
         "three times random": learning_curves.Run(program, (0.0, 2.0), random_multiple=3.0),
         "none": learning_curves.Run(program, (0.0, 2.0)),
     }
@@ -91,9 +93,13 @@ def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_runs_are_summed_up(flags: list[str]) -> None:
     flags += ["one", "--seeds", "0", "1", "2"]
     learning_curves.main()
-    flags[1:] = ["three times random", "none", "--seeds", "1"]
+    assert Path("out/learning/one.gif").exists()
+    flags[1:] = ["three times random", "none", "--seeds", "1", "--pictures", "new"]
+    Path("new").mkdir()
+    Path("out/learning/learning_curves.json").rename("new/learning_curves.json")
     learning_curves.main()
-    summary = json.loads(Path("out/learning/learning_curves.json").read_text())
+    assert {path.suffix for path in Path("new").iterdir()} == {".json", ".png"}
+    summary = json.loads(Path("new/learning_curves.json").read_text())
     assert [row["mean_return"] for row in summary["one"]] == [0.5, 1.0, 1.5]
     assert [row["seed"] for row in summary["one"]] == [0, 1, 2]
     assert [row["seconds_to_target"] for row in summary["one"]] == [None, 4.5, 3.5]
@@ -102,8 +108,9 @@ def test_runs_are_summed_up(flags: list[str]) -> None:
     assert (row["target"], row["seconds_to_target"], row["random_return"]) == (0.75, 3.5, 0.25)
     [row] = summary["none"]
     assert (row["target"], row["seconds_to_target"], row["steps"]) == (None, None, 500)
+    Path("out/learning/one.png").rename("new/one.png")
     for name in summary:
-        assert read_png(Path(f"out/learning/{name}.png")).shape[0] == learning_curves.HEIGHT
+        assert read_png(Path(f"new/{name}.png")).shape[0] == learning_curves.HEIGHT
 
 
 def test_an_unknown_task_is_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:

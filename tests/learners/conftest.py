@@ -12,9 +12,12 @@ from scripts.support.server_process import serving
 
 LIBRARIES = {
     "test_bench.py": ("stable_baselines3", "torchrl"),
+    "test_examples.py": ("stable_baselines3", "torchrl"),
     "test_gymnasium.py": ("stable_baselines3",),  # in one of the environments, with each version of Gymnasium
     "test_pettingzoo.py": ("pettingzoo",),
+    "test_ppo.py": ("matplotlib", "mujoco"),
     "test_rllib.py": ("ray",),
+    "test_rllib_example.py": ("ray",),
     "test_sb3.py": ("stable_baselines3",),
     "test_torchrl.py": ("torchrl",),
 }

@@ -20,7 +20,9 @@ from worldloom import VectorEnv
 SIZE = 20  # the smallest frame that two convolutions leave more than a few features of
 LANES = 8
 TASK = replace(ppo.TASKS["catch"], size=SIZE, frame_stack=2, rollout=24, entropy_weight=0.01)
-SMALL = replace(ppo.TASKS["catch"], settings={"rows": 5, "columns": 3}, size=SIZE, lanes=64, steps=12_000, random_episodes=4000)
+SMALL = replace(
+    ppo.TASKS["catch"], settings={"rows": 5, "columns": 3}, size=SIZE, lanes=64, steps=12_000, random_episodes=4000
+)
 """A board that is learnt in seconds; one ball in three is caught by accident."""
 SPACES: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(3),
