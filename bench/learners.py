@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_options(parser, seconds=2.0)
     args = parser.parse_args(arguments)
     limit_cores(args.cores)
-    steppers = {}
+    steppers: dict[str, Stepper] = {}
     for family in FAMILIES:
         steppers |= make_worldloom_steppers(family, args.lanes, args.size)
     if args.peers:

@@ -69,7 +69,9 @@ def build_info(results: LaneResults, statistics: EpisodeStatistics | None, flat_
         else:
             final_obs[lane] = results.final[flat_name][row, ...]
     info["final_obs"], info["_final_obs"] = final_obs, results.has_ended.copy()
-    final_info = {} if episode is None else {"episode": dict(episode), "_episode": results.has_ended.copy()}
-    info["final_info"], info["_final_info"] = final_info, results.has_ended.copy()
+    info["final_info"], info["_final_info"] = {}, results.has_ended.copy()
+    if episode is not None:  # with a mask of each number, as Gymnasium merges the infos of single envs
+        masks = {f"_{name}": results.has_ended.copy() for name in episode}
+        info["final_info"] = {"episode": {**episode, **masks}, "_episode": results.has_ended.copy()}
     info[FINAL_LANES], info[FINAL_STACKED] = results.final_rows, stacked
     return info

@@ -283,7 +283,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """Wait for the results of what was sent, and return them with the indices of their lanes, `info["env_id"]`.
 
         Results are of all lanes under way. With `min_lanes` they are of the streams that are ready as soon as these
-        have at least so many lanes together; arrays then have a row for each of these lanes.
+        have at least so many lanes together; arrays then have a row for each of these lanes. Where a stream fails, this
+        raises its error, and those of other streams can still be received.
         """
         self._check_open()
         if min_lanes is not None:

@@ -24,7 +24,12 @@ import importlib, json, pkgutil
 import worldloom
 found = {"worldloom": worldloom.__file__}
 for module in pkgutil.walk_packages(worldloom.__path__, "worldloom."):
-    found[module.name] = importlib.import_module(module.name).__file__
+    try:
+        found[module.name] = importlib.import_module(module.name).__file__
+    except ModuleNotFoundError as error:  # of a learning library: the text says which extra has it
+        extra = str(error).partition("pip install 'worldloom[")[2]
+        assert extra, error
+        found[module.name] = extra.removesuffix("]'")
 print(json.dumps(found))
 """
 
@@ -133,6 +138,10 @@ def test_every_module_imports_from_the_wheel_alone(fresh_python: Path, tmp_path:
         if path.endswith(".py")
     }
     assert set(found) == expected
+    adaptors = "worldloom.client.adaptors"
+    extras = {f"{adaptors}.{name}": name for name in ("pettingzoo", "rllib", "sb3", "torchrl")}
+    extras["worldloom.bench.learners"] = "sb3"
+    assert {name: found.pop(name) for name in extras} == extras
     environment = fresh_python.parents[1]
     strangers = {name: path for name, path in found.items() if not Path(path).is_relative_to(environment)}
     assert strangers == {}

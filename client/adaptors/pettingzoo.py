@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
-from numpy.typing import ArrayLike
 
 from worldloom.client.adaptors import explain_missing
 from worldloom.client.connections import Credentials
@@ -125,7 +124,7 @@ class PettingZooEnv(ParallelEnv):
                     clip_actions=clip_actions,
                 )
             self._build_spaces()
-            self.metadata = {
+            self.metadata: dict[str, Any] = {
                 "name": f"worldloom_{family}",
                 "render_modes": ["rgb_array"],
                 "render_fps": float(first.read_property("world.steps_per_s")),
@@ -159,7 +158,7 @@ class PettingZooEnv(ParallelEnv):
         return self._select(received), {agent: {} for agent in self.agents}
 
     def step(
-        self, actions: Mapping[str, ArrayLike | Mapping[str, ArrayLike]]
+        self, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """Step all agents. Raises BadAction before anything is sent if an action is not in its space."""
         self._check_open()

@@ -35,7 +35,7 @@ def make_rllib_env(config: Mapping[str, Any]) -> "gymnasium.vector.VectorEnv[Any
     return env
 
 
-class ScaledFrames(gymnasium.vector.VectorObservationWrapper):  # type: ignore[type-arg]  # not generic before 1.3
+class ScaledFrames(gymnasium.vector.VectorObservationWrapper):
     """Frames of bytes as float32 from -1 to 1."""
 
     def __init__(self, env: VectorEnv) -> None:

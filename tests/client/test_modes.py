@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import vector as wrappers
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.support.lane_model import FIRST, LAST, Expected, LaneModel, Plain, lane_seed
@@ -102,7 +102,8 @@ FORCES = st.lists(st.sampled_from([-1.0, -0.25, 1.0]), min_size=LANES, max_size=
 SEEDS = st.lists(st.none() | st.integers(0, 2**64 - 1), min_size=LANES, max_size=LANES)
 
 
-@settings(max_examples=30, deadline=None)
+# Not shrunk: an example takes a tenth of a second, and that would take longer than a test may.
+@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 @pytest.mark.parametrize("mode", MODES)
 def test_episodes_are_those_of_the_model(plain_envs: list[PlainEnv], mode: Any, data: st.DataObject) -> None:

@@ -213,3 +213,34 @@ def test_large_arrays_are_views_and_keep_the_reply_alive() -> None:
     pixels += 1
     assert np.array_equal(pixels, before + 1)
     del filler
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.booleans())
+def test_observations_whose_length_varies(lengths: list[int], as_protobuf: bool) -> None:
+    """Rows for the episodes that ended, which are none in most replies, beside observations of a fixed shape."""
+    fixed = np.arange(6, dtype=np.float32).reshape(3, 2)
+    expected = {
+        1: spec(1, fixed),
+        2: Spec(2, "o2", "int64", (-1,), None, None),
+        3: Spec(3, "o3", "uint8", (-1, 2, 2), None, None),
+        4: Spec(4, "o4", "float32", (-1,), None, None),
+    }
+    reader = StepReader(expected)
+    for number, length in enumerate(lengths):
+        found: dict[int, Any] = {
+            1: fixed + number,
+            2: np.arange(length, dtype=np.int64),
+            3: np.full((length, 2, 2), number, np.uint8),
+            4: np.full(length, number, np.float32),
+        }
+        data = reply(found).SerializeToString()
+        if as_protobuf:
+            data += field(3, b"")  # an empty piece of the step: only protobuf itself puts it together
+        check(reader.read(data), found)
+
+
+def test_varying_lengths_have_the_shape_of_their_rows() -> None:
+    expected = {3: Spec(3, "o3", "uint8", (-1, 2, 2), None, None)}
+    for wrong in (np.zeros((1, 2, 3), np.uint8), np.zeros((2, 2), np.uint8), np.zeros((1, 2, 2), np.int8)):
+        with pytest.raises(BadReply, match="'o3' is"):
+            read_step(reply({3: wrong}).SerializeToString(), expected)

@@ -12,7 +12,6 @@ from scripts.support.server_process import serving
 
 LIBRARIES = {
     "test_bench.py": ("stable_baselines3", "torchrl"),
-    "test_docs.py": ("stable_baselines3", "torchrl", "pettingzoo"),
     "test_examples.py": ("stable_baselines3", "torchrl"),
     "test_gymnasium.py": ("stable_baselines3",),  # in one of the environments, with each version of Gymnasium
     "test_pettingzoo.py": ("pettingzoo",),

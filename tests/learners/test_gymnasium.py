@@ -21,7 +21,7 @@ STEPS = 25
 """Enough for some episodes of catch, which take 11 steps."""
 MODES = ["next_step", "same_step", "disabled"]
 FLOATS = "worldloom/Cartpole-v0"
-SMALL = {"width": 12, "height": 12, "observations": ["eye.gray"]}
+SMALL: dict[str, Any] = {"width": 12, "height": 12, "observations": ["eye.gray"]}
 VERSION = tuple(int(part) for part in gymnasium.__version__.split(".")[:2])
 Wrap = Callable[[Any], Any]
 
@@ -95,7 +95,7 @@ WRAPPERS: dict[str, Wrap] = {
     "ClipReward": lambda env: wrappers.ClipReward(env, -0.5, 0.5),
     "DictInfoToList": wrappers.DictInfoToList,
     "ClipAction": wrappers.ClipAction,
-    "RescaleAction": lambda env: wrappers.RescaleAction(env, np.float32(-2), np.float32(2)),
+    "RescaleAction": lambda env: wrappers.RescaleAction(env, np.full(1, -2, np.float32), np.full(1, 2, np.float32)),
     "TransformAction": lambda env: wrappers.TransformAction(env, lambda actions: -actions),
     "NumpyToTorch": wrappers.NumpyToTorch,
 }
@@ -151,7 +151,7 @@ def test_episode_statistics_are_those_of_the_wrapper(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_as_gymnasiums_sync_vector_env(mode: str) -> None:
     """Gymnasium's own vector env of single envs: the same observations, outcomes and infos for the same seeds."""
-    seeds = [11, 5, 8]
+    seeds: list[int | None] = [11, 5, 8]
     ours = make(autoreset=mode)
     singles = [lambda: gymnasium.make("worldloom/Catch-v0", **SMALL).unwrapped for _ in range(LANES)]
     theirs = gymnasium.vector.SyncVectorEnv(singles, autoreset_mode=AutoresetMode[mode.upper()])

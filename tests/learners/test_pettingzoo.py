@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pettingzoo.test import parallel_api_test, parallel_seed_test
@@ -59,7 +60,7 @@ def play(env: PettingZooEnv, steps: int, seed: int) -> list[Any]:
 
 
 def assert_same(left: Any, right: Any) -> None:
-    assert gymnasium.utils.env_checker.data_equivalence(left, right, exact=True)
+    assert data_equivalence(left, right, exact=True)
 
 
 def test_local_and_server_are_the_same(server_address: str) -> None:
@@ -101,7 +102,7 @@ def test_agents_see_different_things_and_end_together() -> None:
     assert observations["agent_0"]["eye.gray"].shape == (16, 16)
     positions = np.array([observations[agent]["position"] for agent in env.agents])
     assert len(np.unique(positions, axis=0)) == 3
-    stand = {agent: {"move": [0.0, 0.0], "turn": 0.0} for agent in env.agents}
+    stand: dict[str, Any] = {agent: {"move": [0.0, 0.0], "turn": 0.0} for agent in env.agents}
     for _ in range(3):
         _, rewards, terminated, truncated, _ = env.step(stand)
     assert truncated == dict.fromkeys(stand, True)
@@ -132,7 +133,8 @@ def test_wrong_actions_change_nothing() -> None:
     model = make(clip_actions=False)
     for one in (env, model):
         one.reset(seed=4)
-    stand = {agent: np.zeros(3, np.float32) for agent in env.agents}
+    stand: dict[str, Any] = {agent: np.zeros(3, np.float32) for agent in env.agents}
+    wrong: dict[str, Any]
     for wrong, text in (
         ({"agent_0": np.zeros(3)}, "actions of agent_0: expected those of agent_0, agent_1, agent_2"),
         ({**stand, "agent_1": np.zeros(2)}, "agent_1: actions have shape"),

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Iterator[None]:
     register_env("catch", make_rllib_env)
+    ray.shutdown()  # that of another file's tests
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
@@ -35,7 +36,7 @@ def make_config(env: str, runners: int, **env_config: Any) -> PPOConfig:
             num_env_runners=runners,
             num_envs_per_env_runner=LANES,
             gym_env_vectorize_mode="vector_entry_point",
-            rollout_fragment_length=32,
+            rollout_fragment_length="auto",
         )
         .training(train_batch_size=128, minibatch_size=64, num_epochs=1)
         .rl_module(model_config=DefaultModelConfig(conv_filters=[[8, 4, 2], [8, 4, 2]]))
@@ -54,8 +55,8 @@ def test_ppo_trains(runners: int) -> None:
 
 
 def test_ppo_trains_on_a_registered_name() -> None:
-    """Numbers need no scaling, so the name alone is enough."""
-    config = make_config("worldloom:worldloom/Catch-v0", 0, observations=["ball"])
+    """Floats need no scaling, so the name alone is enough."""
+    config = make_config("worldloom:worldloom/Cartpole-v0", 0, observations=["pose"])
     algorithm = config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[16])).build_algo()
     assert algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"] >= 128
     algorithm.stop()

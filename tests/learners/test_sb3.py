@@ -26,7 +26,7 @@ from worldloom.client import BadAction, ClientError, VectorEnv
 from worldloom.client.adaptors.sb3 import SB3VecEnv
 
 LANES = 4
-SIZE = {"width": 16, "height": 16}
+SIZE: dict[str, Any] = {"width": 16, "height": 16}
 
 
 def make(family: str = "catch", lanes: int = LANES, **arguments: Any) -> SB3VecEnv:
@@ -56,7 +56,7 @@ def test_checker_of_single_envs(family: str) -> None:
 )
 def test_the_same_as_a_dummy_vec_env(family: str, seed: int, max_steps: int, parts: list[int]) -> None:
     """Steps, ends and resets at any time: observations, rewards, ends and infos, byte for byte."""
-    own = {"settings": {"max_steps": max_steps}} if family != "catch" else {}
+    own: dict[str, Any] = {"settings": {"max_steps": max_steps}} if family != "catch" else {}
     ours, theirs = make(family, **own), make_model(family, **own)
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
@@ -127,6 +127,7 @@ def test_ppo_learns_catch_with_its_own_defaults() -> None:
 
 
 def test_wrappers() -> None:
+    wrap: Any
     for wrap in (
         lambda env: VecNormalize(env, norm_obs=False),
         lambda env: VecFrameStack(env, 3, channels_order="first"),

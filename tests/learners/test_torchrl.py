@@ -19,7 +19,7 @@ from worldloom.client import BadAction, VectorEnv
 from worldloom.client.adaptors.torchrl import TorchRLEnv
 
 LANES = 4
-SIZE = {"width": 12, "height": 12}
+SIZE: dict[str, Any] = {"width": 12, "height": 12}
 MODES = ["same_step", "disabled"]
 FAMILIES = ["catch", "cartpole", "maze"]
 # TorchRL and tensordict warn of their own future.
@@ -96,7 +96,7 @@ def test_the_same_as_single_envs(
     family: str, mode: str, seed: int, max_steps: int, steps: int, cut_rate: float, is_direct: bool
 ) -> None:
     """Byte for byte, whether TorchRL resets by itself or a program does, also in the middle of episodes."""
-    own = {"settings": {"max_steps": max_steps}} if family != "catch" else {}
+    own: dict[str, Any] = {"settings": {"max_steps": max_steps}} if family != "catch" else {}
     env, model = make(family, autoreset=mode, **own), Model(family, **own)
     random = np.random.default_rng(seed)
     seeds = random.integers(0, 2**31, LANES).tolist()
@@ -169,7 +169,7 @@ def test_a_collector(mode: str) -> None:
     env = TransformedEnv(make(autoreset=mode), ToTensorImage(in_keys=["observation"], out_keys=["pixels"]))
     network = torch.nn.Sequential(torch.nn.Flatten(-3), torch.nn.Linear(12 * 12 * 3, 3))
 
-    class Greedy(torch.nn.Module):
+    class Greedy(torch.nn.Module):  # type: ignore[misc]  # there is no torch where types are checked
         def forward(self, pixels: torch.Tensor) -> torch.Tensor:
             return network(pixels).argmax(-1)
 
