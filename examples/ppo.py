@@ -88,7 +88,7 @@ TASKS = {
         random_episodes=2048,
     ),
 }
-SUITE_TASK = Task("dmc", "eye.gray", size=48, action_repeat=4, frame_stack=3, steps=4_000_000, reward_scale=0.05)
+SUITE_TASK = Task("dmc", "eye.gray", size=48, action_repeat=4, frame_stack=3, steps=2_500_000, reward_scale=0.05)
 SUITE_TASKS = {
     "cartpole-swingup": replace(
         SUITE_TASK,
