@@ -47,12 +47,12 @@ class FrameStack:
             self._stacked[lanes] = self._repeat(frames[lanes])
         return self._stacked.copy()
 
-    def push(self, frames: np.ndarray, is_first: np.ndarray, is_waiting: np.ndarray | None) -> np.ndarray:
+    def push(self, frames: np.ndarray, is_first: np.ndarray, is_held: np.ndarray | None) -> np.ndarray:
         """Add the frames of a step, where lanes of a mask began an episode, and those of another were left as is."""
-        waiting = None if is_waiting is None or not is_waiting.any() else self._stacked[is_waiting]
+        held = None if is_held is None or not is_held.any() else self._stacked[is_held]
         _shift(self._stacked, frames, self._channels)
-        if waiting is not None:
-            self._stacked[is_waiting] = waiting
+        if held is not None:
+            self._stacked[is_held] = held
         if is_first.any():
             self._stacked[is_first] = self._repeat(frames[is_first])
         return self._stacked.copy()
