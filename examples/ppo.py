@@ -73,8 +73,7 @@ TASKS = {
         returns=(-1.0, 1.0),
         random_episodes=4096,
     ),
-    # Many goals, so that one is mostly in sight: the policy remembers nothing. Slow turns, so that exploring does not
-    # turn the agent to the walls.
+    # Many goals, so that one is mostly in sight: the policy remembers nothing. With slow turns it learns faster.
     "maze": Task(
         "maze",
         "eye.rgb",
