@@ -189,6 +189,22 @@ def test_an_existing_env_is_used() -> None:
         make(autoreset="disabled")
 
 
+def test_a_server_is_the_same_as_local(server_address: str) -> None:
+    local = make("maze", seed=4, settings={"max_steps": 7})
+    remote = SB3VecEnv(server_address, "maze", LANES, **SIZE, seed=4, settings={"max_steps": 7})
+    np.testing.assert_array_equal(local.reset(), remote.reset())
+    random = np.random.default_rng(1)
+    for _ in range(20):
+        actions = random.uniform(-1, 1, (LANES, 3)).astype(np.float32)
+        found, expected = remote.step(actions), local.step(actions)
+        for one, other in zip(found[:3], expected[:3], strict=True):
+            np.testing.assert_array_equal(one, other)
+        for info, other_info in zip(found[3], expected[3], strict=True):
+            np.testing.assert_array_equal(info.get("terminal_observation"), other_info.get("terminal_observation"))
+    local.close()
+    remote.close()
+
+
 def test_wrong_actions_and_options() -> None:
     env = make()
     env.reset()
