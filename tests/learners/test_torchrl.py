@@ -220,6 +220,10 @@ def test_seeds() -> None:
         torch.manual_seed(0)
         rollouts.append(env.rollout(5)["observation"])
     assert torch.equal(rollouts[0], rollouts[1])
+    env.set_seed(5)
+    everything = env.reset().set("_reset", torch.ones(LANES, 1, dtype=torch.bool))
+    env.set_seed(5)
+    assert torch.equal(env.reset(everything)["observation"], rollouts[0][:, 0])
     assert not torch.equal(rollouts[0], rollouts[2])
     env.close()
 
