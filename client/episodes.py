@@ -35,7 +35,7 @@ class EpisodeStatistics:
     def record(self, results: LaneResults) -> dict[str, np.ndarray] | None:
         """Add a step; return the statistics of the episodes that ended with it, 0 for other lanes; None if none did."""
         lanes = results.lanes
-        has_stepped = ~results.is_first if results.is_waiting is None else ~(results.is_first | results.is_waiting)
+        has_stepped = ~results.is_first if results.is_held is None else ~(results.is_first | results.is_held)
         if results.is_first.any():
             self.begin(lanes[results.is_first])
         self._returns[lanes] += np.where(has_stepped, results.reward, 0.0)

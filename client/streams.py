@@ -58,7 +58,7 @@ class LaneResults:
     truncated: np.ndarray
     is_first: np.ndarray
     """Lanes whose episode began with this step, which ignored their actions."""
-    is_waiting: np.ndarray | None
+    is_held: np.ndarray | None
     """Lanes whose episode had ended before, and which wait to be reset; None if there are none."""
     final_rows: np.ndarray
     """Rows in these results whose episode ended and whose next one has begun."""
@@ -69,7 +69,7 @@ class LaneResults:
     def has_ended(self) -> np.ndarray:
         """Mask of lanes whose episode ended with this step."""
         is_last: np.ndarray = self.terminated | self.truncated
-        return is_last if self.is_waiting is None else is_last & ~self.is_waiting
+        return is_last if self.is_held is None else is_last & ~self.is_held
 
 
 class LaneStream:
@@ -162,7 +162,7 @@ class LaneStream:
         is_last = found["step_type"] == _LAST
         is_first = found["step_type"] == _FIRST
         terminated = is_last & (found["discount"] == 0.0)
-        is_waiting = self._was_last if observing.autoreset == "disabled" and not self._is_reset else None
+        is_held = self._was_last if observing.autoreset == "disabled" and not self._is_reset else None
         self._was_last = is_last
         final_rows = found.get(_FINAL_LANES, _NONE)
         final = {name: self._read_final(name, found, final_rows) for name in observing.names} if len(final_rows) else {}
@@ -174,20 +174,20 @@ class LaneStream:
             began[final_rows] = True
         return LaneResults(
             lanes=self.lanes,
-            observations={name: self._arrange(name, found[name], began, is_waiting) for name in observing.names},
+            observations={name: self._arrange(name, found[name], began, is_held) for name in observing.names},
             reward=found["reward"].astype(np.float64),
             terminated=terminated,
             truncated=is_last & ~terminated,
             is_first=is_first,
-            is_waiting=is_waiting,
+            is_held=is_held,
             final_rows=final_rows,
             final=final,
         )
 
-    def _arrange(self, name: str, array: np.ndarray, began: np.ndarray, is_waiting: np.ndarray | None) -> np.ndarray:
+    def _arrange(self, name: str, array: np.ndarray, began: np.ndarray, is_held: np.ndarray | None) -> np.ndarray:
         if name in self._stacks:
             stack = self._stacks[name]
-            return stack.begin(array, self._reset_mask) if self._is_reset else stack.push(array, began, is_waiting)
+            return stack.begin(array, self._reset_mask) if self._is_reset else stack.push(array, began, is_held)
         return arrange_channels(array, self._observing.channels) if is_frame(name) else array
 
     def _read_final(self, name: str, found: Arrays, rows: np.ndarray) -> np.ndarray:
@@ -317,9 +317,9 @@ class LaneStreams:
         available = sum(len(stream.lanes) for stream in streams)
         if min_lanes > available:
             raise ClientError(f"min_lanes is {min_lanes} with {available} lanes under way: expected no more than these")
-        waiting = next((stream for stream in streams if not stream.is_ready), None)
-        if waiting is not None:
-            waiting.world.connection.wait_until(
+        pending = next((stream for stream in streams if not stream.is_ready), None)
+        if pending is not None:
+            pending.world.connection.wait_until(
                 lambda: sum(len(stream.lanes) for stream in streams if stream.is_ready) >= min_lanes
             )
 
@@ -351,17 +351,17 @@ def _merge(results: list[LaneResults]) -> LaneResults:
         terminated=np.concatenate([part.terminated for part in results]),
         truncated=np.concatenate([part.truncated for part in results]),
         is_first=np.concatenate([part.is_first for part in results]),
-        is_waiting=_merge_waiting(results),
+        is_held=_merge_held(results),
         final_rows=np.concatenate([part.final_rows + start for part, start in zip(results, starts, strict=True)]),
         final=_join(with_final) if with_final else {},
     )
 
 
-def _merge_waiting(results: list[LaneResults]) -> np.ndarray | None:
-    if all(part.is_waiting is None for part in results):
+def _merge_held(results: list[LaneResults]) -> np.ndarray | None:
+    if all(part.is_held is None for part in results):
         return None
     return np.concatenate(
-        [np.zeros(len(part.lanes), bool) if part.is_waiting is None else part.is_waiting for part in results]
+        [np.zeros(len(part.lanes), bool) if part.is_held is None else part.is_held for part in results]
     )
 
 

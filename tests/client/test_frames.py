@@ -49,9 +49,9 @@ def test_stacks(channels: Any, data: st.DataObject) -> None:
             kept = [[frame] * size if new else old for frame, new, old in zip(frames, mask, kept, strict=True)]
             check(stack.begin(frames, mask))
             continue
-        is_first, is_waiting = data.draw(MASKS), data.draw(st.none() | MASKS)
-        if is_waiting is not None:
-            is_waiting &= ~is_first
+        is_first, is_held = data.draw(MASKS), data.draw(st.none() | MASKS)
+        if is_held is not None:
+            is_held &= ~is_first
         ended = np.flatnonzero(is_first)
         last = draw_frames(len(ended))
         final = stack.stack_final(last, ended)
@@ -60,9 +60,9 @@ def test_stacks(channels: Any, data: st.DataObject) -> None:
         for lane in range(LANES):
             if is_first[lane]:
                 kept[lane] = [frames[lane]] * size
-            elif is_waiting is None or not is_waiting[lane]:
+            elif is_held is None or not is_held[lane]:
                 kept[lane] = [*kept[lane][1:], frames[lane]]
-        check(stack.push(frames, is_first, is_waiting))
+        check(stack.push(frames, is_first, is_held))
         given_out[-1][0][:] = 7  # it is the caller's
         given_out[-1][1][:] = 7
     for found, expected in given_out:

@@ -103,7 +103,7 @@ SEEDS = st.lists(st.none() | st.integers(0, 2**64 - 1), min_size=LANES, max_size
 
 
 # Not shrunk: an example takes a tenth of a second, and that would take longer than a test may.
-@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 @pytest.mark.parametrize("mode", MODES)
 def test_episodes_are_those_of_the_model(plain_envs: list[PlainEnv], mode: Any, data: st.DataObject) -> None:
