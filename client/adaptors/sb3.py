@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 
 from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
@@ -52,9 +51,7 @@ class SB3VecEnv(VecEnv):
                 observations are a dict with the names `eye_rgb` and so on, for SB3's MultiInputPolicy; actions are one
                 array in any case.
         """
-        env = make_vector_env(address, family, num_envs, arguments, _DEFAULTS)
-        if env.autoreset_mode != AutoresetMode.SAME_STEP:
-            raise ValueError(f"an env with {env.autoreset_mode}: expected one with autoreset='same_step'")
+        env = make_vector_env(address, family, num_envs, arguments, _DEFAULTS, ["same_step"])
         self.env = env
         actions = env.single_action_space
         self._flat_actions = env.flat_actions if isinstance(actions, spaces.Dict) else None

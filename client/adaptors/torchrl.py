@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 
 from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
@@ -24,7 +23,6 @@ with explain_missing("torchrl"):
     from torchrl.envs import EnvBase
 
 _DEFAULTS = {"flat": True, "autoreset": "same_step", "clip_actions": True}
-_MODES = (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
 _DONE_KEYS = ("done", "terminated", "truncated")
 
 
@@ -56,9 +54,7 @@ class TorchRLEnv(EnvBase):
             arguments: Other arguments of VectorEnv. The defaults here are `flat=True`, `autoreset="same_step"` and
                 `clip_actions=True`. With `flat=False` each observation is an entry; actions are one tensor in any case.
         """
-        env = make_vector_env(address, family, num_envs, arguments, _DEFAULTS)
-        if env.autoreset_mode not in _MODES:
-            raise ValueError(f"an env with {env.autoreset_mode}: expected autoreset='same_step' or 'disabled'")
+        env = make_vector_env(address, family, num_envs, arguments, _DEFAULTS, ["same_step", "disabled"])
         super().__init__(device=device, batch_size=torch.Size([env.num_envs]))
         self.is_closed = False
         self._env = env
@@ -103,7 +99,7 @@ class TorchRLEnv(EnvBase):
 
     def _reset(self, tensordict: "TensorDictBase | None", **_: Any) -> "TensorDictBase":
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
+        if mask is None or (self._seed is not None and mask.all()):
             observations, _info = self._env.reset(seed=self._seed)
             self._seed = None
             tensors = self._tensors(observations)

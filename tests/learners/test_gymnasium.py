@@ -198,6 +198,15 @@ def test_dict_observations_are_filtered(mode: str) -> None:
     filtered.close()
 
 
+def test_render_returns_an_image_of_each_lane() -> None:
+    env = make(observations=["eye.rgb"], render_mode="rgb_array")
+    observations, _ = env.reset(seed=1)
+    images = env.render()
+    assert isinstance(images, tuple)
+    np.testing.assert_array_equal(images, observations)
+    env.close()
+
+
 if hasattr(wrappers, "RecordVideo"):  # since Gymnasium 1.2
 
     def test_record_video(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Iterator[None]:
-    register_env("catch", make_rllib_env)
     ray.shutdown()  # that of another file's tests
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    register_env("catch", make_rllib_env)
     yield
     ray.shutdown()
 

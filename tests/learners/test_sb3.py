@@ -119,6 +119,7 @@ def test_algorithms_learn(algorithm: Any, policy: str, family: str, arguments: d
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_ppo_learns_catch_with_its_own_defaults() -> None:
     env = SB3VecEnv("local", "catch", 8, width=36, height=36)
     model = PPO("CnnPolicy", env, seed=1, device="cpu").learn(200_000)
@@ -187,6 +188,22 @@ def test_an_existing_env_is_used() -> None:
         SB3VecEnv("local", "catch")
     with pytest.raises(ValueError, match=r"autoreset='same_step'"):
         make(autoreset="disabled")
+
+
+def test_a_server_is_the_same_as_local(server_address: str) -> None:
+    local = make("maze", seed=4, settings={"max_steps": 7})
+    remote = SB3VecEnv(server_address, "maze", LANES, **SIZE, seed=4, settings={"max_steps": 7})
+    np.testing.assert_array_equal(local.reset(), remote.reset())
+    random = np.random.default_rng(1)
+    for _ in range(20):
+        actions = random.uniform(-1, 1, (LANES, 3)).astype(np.float32)
+        found, expected = remote.step(actions), local.step(actions)
+        for one, other in zip(found[:3], expected[:3], strict=True):
+            np.testing.assert_array_equal(one, other)
+        for info, other_info in zip(found[3], expected[3], strict=True):
+            np.testing.assert_array_equal(info.get("terminal_observation"), other_info.get("terminal_observation"))
+    local.close()
+    remote.close()
 
 
 def test_wrong_actions_and_options() -> None:

@@ -200,6 +200,18 @@ def test_tensors_are_our_arrays() -> None:
     adaptor.close()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_is_the_same_as_local(server_address: str, mode: str) -> None:
+    options = {**SIZE, "seed": 4, "autoreset": mode, "settings": {"max_steps": 7}}
+    envs = [TorchRLEnv(address, "maze", LANES, **options) for address in ("local", server_address)]
+    rollouts = []
+    for env in envs:
+        torch.manual_seed(2)
+        rollouts.append(env.rollout(20, break_when_any_done=False))
+        env.close()
+    assert (rollouts[0] == rollouts[1]).all()
+
+
 def test_seeds() -> None:
     env = make("maze")
     rollouts = []
@@ -208,6 +220,10 @@ def test_seeds() -> None:
         torch.manual_seed(0)
         rollouts.append(env.rollout(5)["observation"])
     assert torch.equal(rollouts[0], rollouts[1])
+    env.set_seed(5)
+    everything = env.reset().set("_reset", torch.ones(LANES, 1, dtype=torch.bool))
+    env.set_seed(5)
+    assert torch.equal(env.reset(everything)["observation"], rollouts[0][:, 0])
     assert not torch.equal(rollouts[0], rollouts[2])
     env.close()
 
