@@ -9,6 +9,9 @@ from gymnasium.vector import AutoresetMode
 
 Autoreset: TypeAlias = Literal["next_step", "same_step", "disabled"]
 MAX_SEED = 2**64 - 1
+MAX_LANE_NUMBER = 2**63 - 1
+MAX_ACTION_REPEAT = 1000
+"""The largest that servers accept."""
 MODES: Mapping[Autoreset, AutoresetMode] = {
     "next_step": AutoresetMode.NEXT_STEP,
     "same_step": AutoresetMode.SAME_STEP,
@@ -16,6 +19,8 @@ MODES: Mapping[Autoreset, AutoresetMode] = {
 }
 """Gymnasium's names of the modes."""
 RESET_MASK = "reset_mask"
+FINAL_LANES = "final_lanes"
+"""Observation of a server: lanes whose episode ended, where the next one has begun."""
 
 
 def parse_integer(name: str, given: Any, least: int, greatest: int) -> int:
@@ -25,7 +30,7 @@ def parse_integer(name: str, given: Any, least: int, greatest: int) -> int:
             raise TypeError
         value = operator.index(given)
     except TypeError:
-        hint = ", from which the seeds of the lanes are derived" if name == "seed" else ""
+        hint = ", from which the seeds of the lanes follow, or a list with one for each lane" if name == "seed" else ""
         raise TypeError(f"{name} is {given!r}: expected one integer{hint}") from None
     if not least <= value <= greatest:
         raise ValueError(f"{name} is {value}: expected an integer from {least} to {greatest}")
@@ -38,6 +43,17 @@ def parse_autoreset(given: Any) -> Autoreset:
         if given == name or given is mode:
             return name
     raise ValueError(f"autoreset is {given!r}: expected one of {', '.join(map(repr, get_args(Autoreset)))}")
+
+
+def parse_world_seed(given: Any, lanes: int) -> int | list[int] | None:
+    """Return the seed of an env: one for all lanes, one for each lane, or None for a random one."""
+    seeds = parse_seeds(given, lanes)
+    if not isinstance(seeds, list):
+        return seeds
+    each = [seed for seed in seeds if seed is not None]
+    if len(each) < lanes:
+        raise ValueError("seed has None for a lane: expected an integer for each lane; None is for `reset`")
+    return each
 
 
 def parse_seeds(given: Any, lanes: int) -> int | list[int | None] | None:
@@ -55,11 +71,21 @@ def parse_seeds(given: Any, lanes: int) -> int | list[int | None] | None:
 def parse_first_lane(given: Any, lanes: int) -> int | list[int]:
     """Return the number of the first lane, or the numbers of all lanes."""
     if not _is_list(given):
-        return parse_integer("first_lane", given, 0, MAX_SEED)
-    numbers = [parse_integer(f"first_lane[{lane}]", number, 0, MAX_SEED) for lane, number in enumerate(given)]
+        return parse_integer("first_lane", given, 0, MAX_LANE_NUMBER)
+    numbers = [parse_integer(f"first_lane[{lane}]", number, 0, MAX_LANE_NUMBER) for lane, number in enumerate(given)]
     if len(set(numbers)) != lanes or len(numbers) != lanes:
         raise ValueError(f"first_lane has {len(numbers)} numbers: expected {lanes} different ones, or the first alone")
     return numbers
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ValueError for observations that an env asks for by itself where it needs them."""
+    for name in names:
+        if "@" in name or name == FINAL_LANES:
+            raise ValueError(
+                f"observations has {name!r}: expected names without '@', and not {FINAL_LANES!r}; the env asks for "
+                "those by itself where it needs them"
+            )
 
 
 def parse_options(options: Mapping[str, Any] | None, lanes: int, autoreset: Autoreset) -> np.ndarray | None:

@@ -30,6 +30,9 @@ _Result = TypeVar("_Result")
 class Connection(Protocol):
     """A stream of requests and replies."""
 
+    taken: int
+    """Replies that were taken. The caller counts it up, so that an interrupt comes before or after, and loses none."""
+
     @property
     def address(self) -> Address | str:
         """The address of the server, or LOCAL."""
@@ -38,7 +41,13 @@ class Connection(Protocol):
         """Send a request. `receive` returns its reply, after those to earlier requests."""
 
     def receive(self, timeout_s: float | None = None) -> bytes:
-        """Return the next reply; LostConnection if there will be none. `timeout_s` replaces the connection's own."""
+        """Wait for the next reply, and return it; LostConnection if there will be none.
+
+        The same reply is returned until the caller counts `taken` up. `timeout_s` replaces the connection's own.
+        """
+
+    def release(self) -> None:
+        """Release the last reply that was taken."""
 
     @property
     def has_reply(self) -> bool:
@@ -101,6 +110,7 @@ class LocalConnection:
     def __init__(self, renderer: str) -> None:
         self._engine = _LocalEngine(renderer)
         self._stream = self._engine.open_stream()
+        self.taken = 0
 
     def send(self, request: bytes) -> None:
         """Queue a request until a reply is waited for."""
@@ -108,13 +118,17 @@ class LocalConnection:
 
     def receive(self, timeout_s: float | None = None) -> bytes:
         """Run the engine until the oldest request has been answered, and return its reply."""
-        reply: bytes = self._engine.run(self._stream.receive)
+        reply: bytes = self._engine.run(partial(self._stream.receive, self.taken))
         return reply
+
+    def release(self) -> None:
+        """Release the last reply that was taken, so that its memory is used again."""
+        self._stream.release(self.taken - 1)
 
     @property
     def has_reply(self) -> bool:
         """True if there is a reply, or there will be none."""
-        return self._stream.has_reply or self._engine.is_closed
+        return self._stream.has_reply(self.taken) or self._engine.is_closed
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Run the engine until a condition is true."""
@@ -124,6 +138,7 @@ class LocalConnection:
         """Open another connection to the same engine."""
         sibling = copy.copy(self)
         sibling._stream = self._engine.open_stream()
+        sibling.taken = 0
         return sibling
 
     def close(self) -> None:

@@ -40,6 +40,7 @@ def make_dm_env(
     observations: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     seed: int | None = None,
+    action_repeat: int = 1,
     renderer: str = "auto",
     token: str | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
@@ -49,12 +50,14 @@ def make_dm_env(
 ) -> dm_env.Environment:
     """Create a world and return it as a dm_env environment; its `close` destroys the world.
 
-    The arguments are those of VectorEnv. Observations with dots in their names are nested dicts, which is how the
-    adaptor presents them: `observation["eye"]["rgb"]`.
+    The arguments are those of VectorEnv, without those about many lanes and their arrays. Observations with dots in
+    their names are nested dicts, which is how the adaptor presents them: `observation["eye"]["rgb"]`.
     """
-    check_settings(settings, {"family": "family", "seed": "seed", "lanes": "num_envs of VectorEnv"})
+    arguments = {"family": "family", "seed": "seed", "action_repeat": "action_repeat", "lanes": "num_envs of VectorEnv"}
+    check_settings(settings, arguments)
     names = ("eye.rgb",) if observations is None else tuple(observations)
-    world_settings = {"family": family, **(settings or {}), **({} if seed is None else {"seed": seed})}
+    given = {"action_repeat": action_repeat, **({} if seed is None else {"seed": seed})}
+    world_settings = {"family": family, **(settings or {}), **given}
     credentials = Credentials(token, tls_ca, tls_cert, tls_key)
     world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
     try:

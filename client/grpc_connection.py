@@ -4,9 +4,11 @@ A thread of the connection receives replies as they arrive and queues them, so a
 asks for it. The thread ends with the stream.
 """
 
+import itertools
 import os
 import queue
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +49,11 @@ class GrpcConnection:
         """The reason why the stream has ended, raised by every later call."""
         self._channel = _open_channel(address, credentials)
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[bytes | grpc.RpcError | None] = queue.SimpleQueue()
+        self._replies: dict[int, bytes | grpc.RpcError | None] = {}
+        """Replies by number that have come and not been taken; at the end of the stream its error, or None."""
+        self.taken = 0
+        self._arrivals: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """An element for each reply that has come."""
         # Without serialisers gRPC passes the bytes on as they are.
         process = self._channel.stream_stream(_METHOD)
         token = credentials.token
@@ -59,7 +65,10 @@ class GrpcConnection:
         if not self._call.add_callback(self._note_end):
             self._has_ended.set()
         reader = threading.Thread(
-            target=_queue_replies, args=(self._call, self._replies, self._arrival), name="worldloom-client", daemon=True
+            target=_read_replies,
+            args=(self._call, self._replies, self._arrivals, self._arrival),
+            name="worldloom-client",
+            daemon=True,
         )
         self._threads.append(reader)
         reader.start()
@@ -71,23 +80,34 @@ class GrpcConnection:
         self._requests.put(request)
 
     def receive(self, timeout_s: float | None = None) -> bytes:
-        """Wait for the next reply."""
+        """Wait for the next reply, and return it without taking it.
+
+        An interrupt while waiting is raised as soon as there is a reply, in the middle of the call that waits. Had the
+        call taken the reply, it would be lost.
+        """
         if self._closed_by is not None:
             raise self._closed_by
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        try:
-            reply = self._replies.get(timeout=limit_s)
-        except queue.Empty:
-            raise self._end(LostConnection(self._describe_silence(limit_s))) from None
+        until_s = time.monotonic() + limit_s
+        while self.taken not in self._replies:
+            try:
+                self._arrivals.get(timeout=max(0.0, until_s - time.monotonic()))
+            except queue.Empty:
+                raise self._end(LostConnection(self._describe_silence(limit_s))) from None
+        reply = self._replies[self.taken]
         if isinstance(reply, bytes):
             self._has_replied = True
             return reply
         raise self._end(self._explain(reply)) from reply
 
+    def release(self) -> None:
+        """Release the last reply that was taken."""
+        self._replies.pop(self.taken - 1, None)
+
     @property
     def has_reply(self) -> bool:
         """True if there is a reply, or there will be none."""
-        return self._closed_by is not None or not self._replies.empty()
+        return self._closed_by is not None or self.taken in self._replies
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition is true, which replies to this connection or a sibling may make true."""
@@ -170,19 +190,26 @@ class GrpcConnection:
         return f"cannot connect to {self.address}: {details}{hint}"
 
 
-def _queue_replies(
-    call: Any, replies: "queue.SimpleQueue[bytes | grpc.RpcError | None]", arrival: threading.Event
+def _read_replies(
+    call: Any,
+    replies: dict[int, bytes | grpc.RpcError | None],
+    arrivals: "queue.SimpleQueue[None]",
+    arrival: threading.Event,
 ) -> None:
-    """Queue replies until the stream ends; last its error, or None. Runs on the connection's thread."""
-    try:
-        while True:
-            replies.put(next(call))
-            arrival.set()
-    except StopIteration:
-        replies.put(None)
-    except grpc.RpcError as error:
-        replies.put(error)
-    arrival.set()
+    """Add replies until the stream ends; last its error, or None. Runs on the connection's thread."""
+    for number in itertools.count():
+        reply: bytes | grpc.RpcError | None
+        try:
+            reply = next(call)
+        except StopIteration:
+            reply = None
+        except grpc.RpcError as error:
+            reply = error
+        replies[number] = reply
+        arrivals.put(None)
+        arrival.set()
+        if not isinstance(reply, bytes):
+            return
 
 
 def _open_channel(address: Address, credentials: Credentials) -> grpc.Channel:

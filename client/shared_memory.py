@@ -34,6 +34,11 @@ class SharedFrames:
         self._next: int | None = 0
         """The ring index that is drawn next; None if it is not known."""
 
+    @property
+    def is_next_known(self) -> bool:
+        """The ring index that is drawn next is known: the reply to the last step has been read."""
+        return self._next is not None
+
     def acquire_next(self) -> bool:
         """Return True if the next frames may be drawn into the ring; the caller then has to ask for them.
 

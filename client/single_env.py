@@ -34,8 +34,10 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start a new episode. A seed restarts the random numbers."""
+        if options:
+            raise ValueError(f"options are {options!r}: expected none, this env has no options")
         super().reset(seed=seed)
-        observations, info = self._env.reset(seed=seed, options=options)
+        observations, info = self._env.reset(seed=seed)
         return _map_arrays(_take_lane, observations), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

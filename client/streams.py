@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from worldloom.client.arguments import Autoreset
-from worldloom.client.errors import ClientError
+from worldloom.client.arguments import FINAL_LANES, Autoreset
+from worldloom.client.errors import ClientError, LostConnection
 from worldloom.client.frames import Channels, FrameStack, arrange_channels
 from worldloom.client.replies import Arrays
 from worldloom.client.requests import StepWriter
@@ -20,7 +20,6 @@ from worldloom.client.vector_world import VectorWorld, is_frame
 
 _FIRST, _LAST = 0, 2
 """The step_type of an episode's first state and of its last."""
-_FINAL_LANES = "final_lanes"
 _FINAL_SUFFIX = "@final"
 _OF_LAST_STEP = frozenset({"reward", "discount", "step_type"})
 """Observations that are of the last step even where the next episode has begun."""
@@ -43,7 +42,7 @@ class Observing:
         names = self.names if self.rendered_name is None else (*self.names, self.rendered_name)
         if self.autoreset != "same_step":
             return names
-        return *names, _FINAL_LANES, *(f"{name}{_FINAL_SUFFIX}" for name in self.names if name not in _OF_LAST_STEP)
+        return *names, FINAL_LANES, *(f"{name}{_FINAL_SUFFIX}" for name in self.names if name not in _OF_LAST_STEP)
 
 
 @dataclass
@@ -164,7 +163,7 @@ class LaneStream:
         terminated = is_last & (found["discount"] == 0.0)
         is_held = self._was_last if observing.autoreset == "disabled" and not self._is_reset else None
         self._was_last = is_last
-        final_rows = found.get(_FINAL_LANES, _NONE)
+        final_rows = found.get(FINAL_LANES, _NONE)
         final = {name: self._read_final(name, found, final_rows) for name in observing.names} if len(final_rows) else {}
         if observing.rendered_name is not None:
             self.rendered_frames = found[observing.rendered_name]
@@ -214,10 +213,13 @@ class LaneStreams:
         lanes: int,
         streams: int,
         first_lane: int | list[int],
+        seed: int | list[int] | None,
         clip_actions: bool,
     ) -> None:
         """Create a world for each stream, by a function of the settings about its lanes and of a sibling."""
         self._streams: list[LaneStream] = []
+        self._lost: LostConnection | None = None
+        """The loss of a stream, after which nothing but a new connection helps."""
         self._writers: dict[int, StepWriter] = {}
         self._clip_actions = clip_actions
         try:
@@ -228,6 +230,8 @@ class LaneStreams:
                     settings["first_lane"] = np.array(first_lane[first:end], np.uint64)
                 elif first_lane + first:
                     settings["first_lane"] = first_lane + first
+                if seed is not None:
+                    settings["seed"] = np.array(seed[first:end], np.uint64) if isinstance(seed, list) else seed
                 world = create_world(settings, self.first_world if self._streams else None)
                 self._streams.append(LaneStream(world, first, end - first, observing))
         except BaseException:
@@ -260,18 +264,20 @@ class LaneStreams:
 
     def reset(self, seeds: int | list[int | None] | None, mask: np.ndarray | None) -> None:
         """Reset lanes and ask for their first observations. Seeds and mask are of all lanes."""
+        self._check_connected()
         for stream in self._streams:
             settings = _seed_settings(seeds if seeds is None or isinstance(seeds, int) else seeds[stream.part])
             stream.send_reset(settings, None if mask is None else mask[stream.part])
 
-    def check_idle(self, lanes: np.ndarray | None) -> None:
+    def check_idle(self, lanes: np.ndarray | None, what: str = "a step") -> None:
         """Raise ClientError if one of these lanes, or of all, is under way or has an action already."""
+        self._check_connected()
         for stream in self._streams:
             if not (stream.is_under_way or stream.has_some_actions):
                 continue
             mine = stream.lanes if lanes is None else lanes[_is_in(lanes, stream.part)]
             if len(mine) and stream.is_under_way:
-                raise ClientError(f"a step of lane {mine[0]} while another is under way: expected env.recv() first")
+                raise ClientError(f"{what} of lane {mine[0]} while another is under way: expected env.recv() first")
             twice = mine[stream.has_action[mine - stream.part.start]]
             if len(twice):
                 raise ClientError(
@@ -297,6 +303,14 @@ class LaneStreams:
 
     def receive(self, min_lanes: int | None = None) -> LaneResults:
         """Wait for the results of streams that are under way: for all, or for some with so many lanes at least."""
+        self._check_connected()
+        try:
+            return self._receive(min_lanes)
+        except LostConnection as error:
+            self._lost = error
+            raise
+
+    def _receive(self, min_lanes: int | None) -> LaneResults:
         chosen = [stream for stream in self._streams if stream.is_under_way]
         if not chosen:
             raise ClientError("nothing to receive: expected env.send(actions) first")
@@ -312,6 +326,10 @@ class LaneStreams:
         for stream in self._streams:
             stream.rendered_frames = None
             stream.world.close()
+
+    def _check_connected(self) -> None:
+        if self._lost is not None:
+            raise LostConnection(str(self._lost))
 
     def _wait(self, streams: Sequence[LaneStream], min_lanes: int) -> None:
         available = sum(len(stream.lanes) for stream in streams)

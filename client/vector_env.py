@@ -14,15 +14,17 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from worldloom.client.arguments import (
-    MAX_SEED,
+    MAX_ACTION_REPEAT,
     MODES,
     Autoreset,
+    check_names,
     parse_autoreset,
     parse_env_id,
     parse_first_lane,
     parse_integer,
     parse_options,
     parse_seeds,
+    parse_world_seed,
 )
 from worldloom.client.connections import Credentials
 from worldloom.client.episodes import EpisodeStatistics, build_info
@@ -82,7 +84,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         samples: int = 1,
         observations: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         first_lane: int | Sequence[int] = 0,
         autoreset: Autoreset | AutoresetMode = "next_step",
         action_repeat: int = 1,
@@ -115,7 +117,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             seed: Seed of all random numbers until `reset` gives another; random unless given. Lanes have seeds that are
                 derived from it; `worldloom describe FAMILY` says how. Those of `dmc` are `seed`, `seed + 1` and so on,
                 as users of dm_control number their environments: seeds of two runs must be `num_envs` apart, or
-                they share lanes.
+                they share lanes. A list has a seed for each lane.
             first_lane: The number of the first lane, from which the seeds of lanes follow, or a list with the numbers
                 of all lanes. Two envs of 512 lanes equal one of 1,024 if the second has `first_lane=512`.
             autoreset: The beginning of the next episode in a lane: `next_step` with the step after the last, which
@@ -151,6 +153,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         if isinstance(observations, str):
             raise TypeError(f"observations is {observations!r}: expected a list of names, such as [{observations!r}]")
         names = tuple(dict.fromkeys(("eye.rgb",) if observations is None else observations))
+        check_names(names)
         if flat and len(names) != 1:
             raise ValueError(f"flat=True with the observations {names}: expected exactly one, or flat=False")
         if channels not in (None, *get_args(Channels)):
@@ -160,7 +163,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self.address = address
         self.num_envs = parse_integer("num_envs", num_envs, 1, 2**31 - 1)
         frame_stack = parse_integer("frame_stack", frame_stack, 1, 2**16)
-        action_repeat = parse_integer("action_repeat", action_repeat, 1, 2**31 - 1)
+        action_repeat = parse_integer("action_repeat", action_repeat, 1, MAX_ACTION_REPEAT)
         rendered_name = next((name for name in names if name.endswith(".rgb")), None)
         if rendered_name is None and render_mode is not None:
             rendered_name = "eye.rgb"
@@ -175,12 +178,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             "lanes": self.num_envs,
             "streams": parse_integer("streams", streams, 1, self.num_envs),
             "first_lane": parse_first_lane(first_lane, self.num_envs),
+            "seed": parse_world_seed(seed, self.num_envs),
             "clip_actions": clip_actions,
         }
         self._world_settings: dict[str, Any] = {
             "family": family,
             **(settings or {}),
-            **({} if seed is None else {"seed": parse_integer("seed", seed, 0, MAX_SEED)}),
             "autoreset": self._observing.autoreset,
             "action_repeat": action_repeat,
         }
@@ -375,8 +378,10 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         seeds = parse_seeds(seed, self.num_envs)
         mask = parse_options(options, self.num_envs, self._observing.autoreset)
         self._check_open()
-        if mask is not None and not self._is_reset:
-            raise gymnasium.error.ResetNeeded("a reset of some lanes before the first: expected env.reset() first")
+        if mask is not None:
+            if not self._is_reset:
+                raise gymnasium.error.ResetNeeded("a reset of some lanes before the first: expected env.reset() first")
+            self._streams.check_idle(None, "a reset with a mask")
         super().reset(seed=seeds if isinstance(seeds, int) else None)
         self._is_reset = False
         self._streams.reset(seeds, mask)

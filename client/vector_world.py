@@ -56,6 +56,7 @@ class VectorWorld:
         """True if the pending step asked for frames in shared memory."""
         self.unshared_steps = 0
         """Steps that asked for frames in the reply because no shared memory was free."""
+        self._has_warned = False
         self._world = world
         try:
             self._join(transport)
@@ -123,10 +124,12 @@ class VectorWorld:
     def _choose_request(self) -> bytes:
         if self._shared is None:
             return self._request_frames
+        is_after_a_reply = self._shared.is_next_known
         self._is_shared = self._shared.acquire_next()
         if self._is_shared:
             return self._request_positions
-        if self.unshared_steps == 0:
+        if is_after_a_reply and not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "frames of %s come in the reply instead of shared memory, which is slower: shared memory has room for "
                 "%d steps, and the program keeps the frames of earlier ones; keep copies instead. Further steps like "

@@ -11,6 +11,7 @@ and 0.4.0 do not. Other dm_env_rpc clients do not check.
 import copy
 import functools
 import importlib.metadata
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -22,7 +23,7 @@ from dm_env_rpc.v1.extensions import properties_pb2
 from google.rpc import code_pb2
 
 from worldloom.client.connections import LOCAL, Connection
-from worldloom.client.errors import BadReply, ServerError, VersionMismatch
+from worldloom.client.errors import BadReply, ClientError, ServerError, VersionMismatch
 from worldloom.client.replies import parse_reply
 from worldloom.client.requests import pack_settings
 
@@ -51,8 +52,8 @@ class World:
         self.connection = connection
         self.name = ""
         self._is_creator = True
-        self._pending = 0
-        """The number of requests whose replies have not been received."""
+        self._sent = 0
+        self._process = os.getpid()
         try:
             if connection.address != LOCAL:
                 check_version(partial(self.read_property, timeout_s=first_timeout_s), connection.address)
@@ -68,7 +69,7 @@ class World:
         """
         again = copy.copy(self)
         again.connection = self.connection.open_sibling()
-        again._pending = 0
+        again._sent = 0
         again._is_creator = False
         return again
 
@@ -82,13 +83,21 @@ class World:
     def send_bytes(self, request: bytes) -> None:
         """Send an encoded request, without waiting for its reply."""
         self.connection.send(request)
-        self._pending += 1
+        self._sent += 1
 
     def receive_bytes(self, timeout_s: float | None = None) -> bytes:
         """Return the reply to the oldest pending request. `timeout_s` replaces the connection's own."""
+        if not self._pending:
+            raise ClientError("no reply is pending: it was lost by an interrupt; expected a reset")
         reply = self.connection.receive(timeout_s)
-        self._pending -= 1
+        self.connection.taken += 1
+        self.connection.release()
         return reply
+
+    @property
+    def _pending(self) -> int:
+        """The number of requests whose replies have not been received."""
+        return self._sent - self.connection.taken
 
     def discard_replies(self) -> None:
         """Receive and drop the replies to all pending requests."""
@@ -117,7 +126,12 @@ class World:
         return decode_property(self.receive_bytes(timeout_s), key)
 
     def close(self) -> None:
-        """Leave and destroy the world, and close the connection. Ignores errors: the server may be gone."""
+        """Leave and destroy the world, and close the connection. Ignores errors: the server may be gone.
+
+        A forked process has a copy of this object, but not the threads of the connection: there, nothing happens.
+        """
+        if os.getpid() != self._process:
+            return
         with suppress(Exception):
             if self.name:
                 name, self.name = self.name, ""
@@ -127,8 +141,7 @@ class World:
                 for request in requests:
                     self.send_bytes(request.SerializeToString())
                 while self._pending:
-                    self.connection.receive(_CLOSE_TIMEOUT_S)
-                    self._pending -= 1
+                    self.receive_bytes(_CLOSE_TIMEOUT_S)
         with suppress(Exception):
             self.connection.close()
 

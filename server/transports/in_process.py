@@ -59,17 +59,20 @@ class InProcess:
 
 
 class _Inbox:
-    """Replies to a stream that have not been taken. The engine's session refers to this, and not to the stream."""
+    """Replies to a stream that have not been released. The engine's session refers to this, and not to the stream."""
 
     def __init__(self) -> None:
-        self.replies: deque[bytes] = deque()
+        self.replies: dict[int, bytes] = {}
+        """By number, counted from 0."""
         self.is_expecting = False
         """The engine has a request of the stream that it has not answered."""
+        self._answered = 0
 
     def deliver(self, reply: bytes) -> None:
         """Take a reply from the engine."""
         self.is_expecting = False
-        self.replies.append(reply)
+        self.replies[self._answered] = reply
+        self._answered += 1
 
 
 class InProcessStream:
@@ -92,16 +95,19 @@ class InProcessStream:
         self._inbox.is_expecting = True
         return functools.partial(self.session.receive, self._requests.popleft())
 
-    @property
-    def has_reply(self) -> bool:
-        """There is a reply that has not been received."""
-        return bool(self._inbox.replies)
+    def has_reply(self, number: int) -> bool:
+        """Return whether the reply to the request with this number is there."""
+        return number in self._inbox.replies
 
-    def receive(self) -> bytes:
-        """Run the engine until there is a reply. Its bytes are reused for another once nothing refers to them."""
-        if not self._inbox.replies:
-            self.run_until(lambda: self.has_reply)
-        return self._inbox.replies.popleft()
+    def receive(self, number: int) -> bytes:
+        """Run the engine until there is the reply to the request with this number, counted from 0, and return it."""
+        if number not in self._inbox.replies:
+            self.run_until(lambda: number in self._inbox.replies)
+        return self._inbox.replies[number]
+
+    def release(self, number: int) -> None:
+        """Release a reply. Its bytes are reused for another once nothing else refers to them."""
+        self._inbox.replies.pop(number, None)
 
     def run_until(self, condition: Callable[[], bool]) -> None:
         """Run the engine, on the requests of all streams, until a condition is true."""
