@@ -100,6 +100,7 @@ def test_worlds_of_siblings_are_on_one_engine(address: str) -> None:
 def test_an_interrupted_engine_is_lost_to_all() -> None:
     with closing(create("local")) as first, closing(create("local", sibling=first)) as second:
         first.send_reset()
+        second.send_reset()
 
         def interrupt() -> bool:
             raise KeyboardInterrupt
