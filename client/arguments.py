@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -23,15 +24,14 @@ FINAL_LANES = "final_lanes"
 """Observation of a server: lanes whose episode ended, where the next one has begun."""
 
 
-def parse_integer(name: str, given: Any, least: int, greatest: int) -> int:
-    """Return an integer from a range; TypeError or ValueError for anything else."""
+def parse_integer(name: str, given: Any, least: int, greatest: int, expected: str = "one integer") -> int:
+    """Return an integer from a range; TypeError, which says what was `expected`, or ValueError for anything else."""
     try:
         if isinstance(given, bool | np.bool_):
             raise TypeError
         value = operator.index(given)
     except TypeError:
-        hint = ", from which the seeds of the lanes follow, or a list with one for each lane" if name == "seed" else ""
-        raise TypeError(f"{name} is {given!r}: expected one integer{hint}") from None
+        raise TypeError(f"{name} is {given!r}: expected {expected}") from None
     if not least <= value <= greatest:
         raise ValueError(f"{name} is {value}: expected an integer from {least} to {greatest}")
     return value
@@ -61,11 +61,21 @@ def parse_seeds(given: Any, lanes: int) -> int | list[int | None] | None:
     if given is None:
         return None
     if not _is_list(given):
-        return parse_integer("seed", given, 0, MAX_SEED)
+        expected = "one integer, from which the seeds of the lanes follow, or a list with one for each lane"
+        return parse_integer("seed", given, 0, MAX_SEED, expected)
     if len(given) != lanes:
         raise ValueError(f"seed has {len(given)} elements: expected {lanes}, an integer or None for each lane")
     each = enumerate(given)
     return [None if seed is None else parse_integer(f"seed[{lane}]", seed, 0, MAX_SEED) for lane, seed in each]
+
+
+def parse_timeout(given: Any) -> float:
+    """Return a number of seconds, more than 0."""
+    if isinstance(given, bool | np.bool_) or not isinstance(given, Real):
+        raise TypeError(f"timeout_s is {given!r}: expected seconds, a number")
+    if not given > 0:
+        raise ValueError(f"timeout_s is {given}: expected seconds, more than 0")
+    return float(given)
 
 
 def parse_first_lane(given: Any, lanes: int) -> int | list[int]:

@@ -7,10 +7,13 @@ and renderer. This is the only place where the client package imports the server
 
 import copy
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
+
+from google.rpc import code_pb2
 
 from worldloom.client.errors import LostConnection, ServerError
 from worldloom.protos.addresses import Address, UnixAddress, parse_address
@@ -22,7 +25,10 @@ AUTO = "auto"
 """The renderer unless one is given."""
 MAX_REPLY_BYTES = 2**31 - 1
 """The largest reply that a client accepts, which is the largest that protobuf allows."""
-
+_RETRY_INTERVAL_S = 0.1
+_FIRST_REPLY_S = 5.0
+"""Time for the first reply of a server in `connect_again`, before it tries again. Servers give it in milliseconds; this
+is for one that is so busy with many clients that it takes seconds."""
 
 _Result = TypeVar("_Result")
 
@@ -79,6 +85,8 @@ def open_connection(address: str, credentials: Credentials, renderer: str, timeo
         if credentials != Credentials():
             raise ValueError(f"a token or certificates for {LOCAL!r}: expected none, they are for servers")
         return LocalConnection(renderer)
+    if not isinstance(address, str):
+        raise TypeError(f"address is {address!r}: expected HOST:PORT or unix:PATH of a server, or {LOCAL!r}")
     try:
         parsed = parse_address(address)
     except ValueError as error:
@@ -92,6 +100,24 @@ def open_connection(address: str, credentials: Credentials, renderer: str, timeo
     from worldloom.client.grpc_connection import GrpcConnection
 
     return GrpcConnection(parsed, credentials, timeout_s)
+
+
+def connect_again(connect: Callable[[float], None], wait_s: float, timeout_s: float) -> None:
+    """Call a function that connects, for up to `wait_s` seconds while there is no server or one that is stopping.
+
+    Its argument is the time for the server's first reply: `timeout_s` in the last try.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        is_last_try = time.monotonic() + _RETRY_INTERVAL_S > until_s
+        try:
+            connect(timeout_s if is_last_try else min(timeout_s, _FIRST_REPLY_S))
+        except (LostConnection, ServerError) as error:
+            if is_last_try or (isinstance(error, ServerError) and error.code != code_pb2.UNAVAILABLE):
+                raise
+            time.sleep(_RETRY_INTERVAL_S)
+        else:
+            return
 
 
 def is_on_this_machine(address: Address) -> bool:

@@ -1,7 +1,6 @@
 """A Gymnasium vector environment: many lanes of one family, behind one connection or several."""
 
 import os
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -9,7 +8,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium
 import numpy as np
-from google.rpc import code_pb2
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
@@ -24,22 +22,18 @@ from worldloom.client.arguments import (
     parse_integer,
     parse_options,
     parse_seeds,
+    parse_timeout,
     parse_world_seed,
 )
-from worldloom.client.connections import Credentials
+from worldloom.client.connections import Credentials, connect_again
 from worldloom.client.episodes import EpisodeStatistics, build_info
-from worldloom.client.errors import ClientError, LostConnection, ServerError
+from worldloom.client.errors import ClientError
 from worldloom.client.frames import Channels, arrange_space, tile_frames
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
-from worldloom.client.specs import dtypes_and_shapes
 from worldloom.client.streams import LaneResults, LaneStreams, Observing
-from worldloom.client.vector_world import Transport, VectorWorld, create_vector_world, is_frame
+from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
 from worldloom.client.world import check_settings
 
-_RETRY_INTERVAL_S = 0.1
-_FIRST_REPLY_S = 5.0
-"""Time for the first reply of a server to `reconnect`, before it tries again. Servers give it in milliseconds; this is
-for one that is so busy with many clients that it takes seconds."""
 _OWN_ARGUMENTS = {
     "family": "family",
     "lanes": "num_envs",
@@ -158,8 +152,6 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             raise ValueError(f"flat=True with the observations {names}: expected exactly one, or flat=False")
         if channels not in (None, *get_args(Channels)):
             raise ValueError(f"channels is {channels!r}: expected 'last', 'first' or None")
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s is {timeout_s}: expected seconds, more than 0")
         self.address = address
         self.num_envs = parse_integer("num_envs", num_envs, 1, 2**31 - 1)
         frame_stack = parse_integer("frame_stack", frame_stack, 1, 2**16)
@@ -193,7 +185,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             "transport": transport,
             "credentials": Credentials(token, tls_ca, tls_cert, tls_key),
             "renderer": renderer,
-            "timeout_s": timeout_s,
+            "timeout_s": parse_timeout(timeout_s),
             "clip_actions": clip_actions,
         }
         self._connect()
@@ -311,14 +303,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """
         before = self._streams.first_world
         self._finalizer()
-        until_s = time.monotonic() + wait_s
-        while not self._try_to_connect(is_last_try=time.monotonic() + _RETRY_INTERVAL_S > until_s):
-            time.sleep(_RETRY_INTERVAL_S)
-        for kind in ("actions", "observations"):
-            old, new = (dtypes_and_shapes(getattr(world, kind)) for world in (before, self._streams.first_world))
-            if old != new:
-                self.close()
-                raise ClientError(f"the server at {self.address} now has {kind} {new}: expected {old}; make a new env")
+        connect_again(self._connect, wait_s, self._world_arguments["timeout_s"])
+        try:
+            check_same_specs(before, self._streams.first_world)
+        except ClientError:
+            self.close()
+            raise
 
     def close_extras(self, **kwargs: Any) -> None:
         """Destroy the world and close the connection. `close` calls this."""
@@ -362,16 +352,6 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self._finalizer = weakref.finalize(self, self._streams.close)
         self.closed = False
         self._is_reset = False
-
-    def _try_to_connect(self, is_last_try: bool) -> bool:
-        timeout_s = self._world_arguments["timeout_s"]
-        try:
-            self._connect(timeout_s if is_last_try else min(timeout_s, _FIRST_REPLY_S))
-        except (LostConnection, ServerError) as error:
-            if is_last_try or (isinstance(error, ServerError) and error.code != code_pb2.UNAVAILABLE):
-                raise
-            return False
-        return True
 
     def _send_reset(self, seed: Any, options: Mapping[str, Any] | None) -> np.ndarray | None:
         """Send a reset of all lanes, or of some; return the mask of these."""

@@ -20,11 +20,11 @@ from worldloom.client.connections import (
     is_on_this_machine,
     open_connection,
 )
-from worldloom.client.errors import BadReply, NoSharedMemory, ServerError
+from worldloom.client.errors import BadReply, ClientError, NoSharedMemory, ServerError
 from worldloom.client.replies import Arrays, StepReader
 from worldloom.client.requests import StepWriter, write_observation_request, write_step
 from worldloom.client.shared_memory import SharedFrames
-from worldloom.client.specs import Spec, parse_specs
+from worldloom.client.specs import Spec, dtypes_and_shapes, parse_specs
 from worldloom.client.world import World
 from worldloom.kernels.outputs import OUTPUT_NAMES
 
@@ -227,6 +227,15 @@ def create_vector_world(
         connection = sibling.connection.open_sibling()
     world = World(connection, world_settings, first_timeout_s)
     return VectorWorld(world, names, join_settings=join_settings, transport=transport, clip_actions=clip_actions)
+
+
+def check_same_specs(before: VectorWorld, now: VectorWorld) -> None:
+    """Raise ClientError if a world that takes another's place has other actions or observations."""
+    for kind in ("actions", "observations"):
+        old, new = (dtypes_and_shapes(getattr(world, kind)) for world in (before, now))
+        if old != new:
+            address = now.connection.address
+            raise ClientError(f"the server at {address} now has {kind} {new}: expected {old}; make a new env")
 
 
 def is_frame(name: str) -> bool:

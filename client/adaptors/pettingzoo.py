@@ -15,12 +15,13 @@ import gymnasium
 import numpy as np
 
 from worldloom.client.adaptors import explain_missing
-from worldloom.client.connections import Credentials
+from worldloom.client.arguments import MAX_ACTION_REPEAT, MAX_SEED, check_names, parse_integer, parse_timeout
+from worldloom.client.connections import Credentials, connect_again
 from worldloom.client.errors import BadAction, ClientError
 from worldloom.client.frames import Channels, arrange_channels, arrange_space
 from worldloom.client.replies import Arrays
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
-from worldloom.client.vector_world import Transport, VectorWorld, create_vector_world, is_frame
+from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
 from worldloom.client.world import check_settings
 
 with explain_missing("pettingzoo"):
@@ -77,8 +78,7 @@ class PettingZooEnv(ParallelEnv):
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._arguments = arguments  # to pickle
         check_settings(settings, {"family": "family", "agents": "agents", "seed": "seed"})
-        if not 1 <= agents <= _MAX_AGENTS:
-            raise ValueError(f"agents is {agents}: expected 1 to {_MAX_AGENTS}")
+        agents = parse_integer("agents", agents, 1, _MAX_AGENTS)
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}: expected 'rgb_array' or None")
         if channels not in (None, *get_args(Channels)):
@@ -86,6 +86,7 @@ class PettingZooEnv(ParallelEnv):
         if isinstance(observations, str):
             raise TypeError(f"observations is {observations!r}: expected a list of names, such as [{observations!r}]")
         self._names = tuple(dict.fromkeys(("eye.rgb",) if observations is None else observations))
+        check_names(self._names)
         if flat and len(self._names) != 1:
             raise ValueError(f"flat=True with the observations {self._names}: expected exactly one, or flat=False")
         self._is_flat = flat
@@ -96,45 +97,38 @@ class PettingZooEnv(ParallelEnv):
         self.render_mode = None if self._rendered_name is None else "rgb_array"
         self._rendered_frames: list[np.ndarray] = []
         """The frames of all agents as of the last step or reset, for `render`."""
-        world_settings = {"family": family, "agents": agents, "lanes": _LANES, "action_repeat": action_repeat}
-        world_settings |= {**(settings or {}), **({} if seed is None else {"seed": seed})}
-        names = self._names if self._rendered_name is None else (*self._names, self._rendered_name)
-        join_settings = {"width": width, "height": height, "samples": samples}
-        self._members: dict[str, VectorWorld] = {}
-        """The world as each agent has joined it."""
-        # Runs when the env is garbage collected or the process ends, too.
-        self._finalizer = weakref.finalize(self, _close, self._members)
-        first = self._members["agent_0"] = create_vector_world(
-            address,
-            names,
-            world_settings=world_settings,
-            join_settings={**join_settings, "agent": 0},
-            transport=transport,
-            credentials=Credentials(token, tls_ca, tls_cert, tls_key),
-            renderer=renderer,
-            timeout_s=timeout_s,
-            clip_actions=clip_actions,
-        )
+        world_settings = {"family": family, "agents": agents, "lanes": _LANES, **(settings or {})}
+        world_settings["action_repeat"] = parse_integer("action_repeat", action_repeat, 1, MAX_ACTION_REPEAT)
+        if seed is not None:
+            world_settings["seed"] = parse_integer("seed", seed, 0, MAX_SEED)
+        self._world_arguments: dict[str, Any] = {
+            "address": address,
+            "world_settings": world_settings,
+            "credentials": Credentials(token, tls_ca, tls_cert, tls_key),
+            "renderer": renderer,
+            "timeout_s": parse_timeout(timeout_s),
+        }
+        self._join_arguments: dict[str, Any] = {
+            "names": self._names if self._rendered_name is None else (*self._names, self._rendered_name),
+            "transport": transport,
+            "clip_actions": clip_actions,
+        }
+        self._join_settings = {"width": width, "height": height, "samples": samples}
+        self.possible_agents = [f"agent_{index}" for index in range(agents)]
+        self.agents: list[str] = []
+        self._connect()
         try:
-            for index in range(1, agents):
-                self._members[f"agent_{index}"] = first.join_again(
-                    names,
-                    join_settings={**join_settings, "agent": index},
-                    transport=transport,
-                    clip_actions=clip_actions,
-                )
             self._build_spaces()
-            self.metadata: dict[str, Any] = {
-                "name": f"worldloom_{family}",
-                "render_modes": ["rgb_array"],
-                "render_fps": float(first.read_property("world.steps_per_s")),
-                "is_parallelizable": True,
-            }
+            render_fps = float(self._members["agent_0"].read_property("world.steps_per_s"))
         except BaseException:
             self.close()
             raise
-        self.possible_agents = list(self._members)
-        self.agents: list[str] = []
+        self.metadata: dict[str, Any] = {
+            "name": f"worldloom_{family}",
+            "render_modes": ["rgb_array"],
+            "render_fps": render_fps,
+            "is_parallelizable": True,
+        }
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
         """Return the observation space of an agent."""
@@ -149,10 +143,11 @@ class PettingZooEnv(ParallelEnv):
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Start a new episode. A seed restarts the random numbers; options are ignored."""
         self._check_open()
+        settings = {} if seed is None else {"seed": parse_integer("seed", seed, 0, MAX_SEED)}
         self.agents = []
         # A reset with a seed waits until no agent is in the middle of an episode, so that of the first comes last.
         for agent, world in reversed(self._members.items()):
-            world.send_reset({} if seed is None or agent != self.possible_agents[0] else {"seed": seed})
+            world.send_reset(settings if agent == self.possible_agents[0] else {})
         received = self._receive()
         self.agents = list(self.possible_agents)
         return self._select(received), {agent: {} for agent in self.agents}
@@ -164,8 +159,13 @@ class PettingZooEnv(ParallelEnv):
         self._check_open()
         if not self.agents:
             raise gymnasium.error.ResetNeeded("a step without an episode: expected env.reset() first")
+        expected = ", ".join(self.agents)
+        if not isinstance(actions, Mapping):
+            raise BadAction(
+                f"actions are {type(actions).__name__}: expected a dict with the action of each agent, {expected}"
+            )
         if actions.keys() != set(self.agents):
-            raise BadAction(f"actions of {', '.join(actions) or 'nobody'}: expected those of {', '.join(self.agents)}")
+            raise BadAction(f"actions of {', '.join(map(str, actions)) or 'nobody'}: expected those of {expected}")
         valid = {agent: self._validate(agent, actions[agent]) for agent in self.agents}
         stepping, self.agents = self.agents, []  # after an error the episode is lost
         for agent, arrays in valid.items():
@@ -186,6 +186,20 @@ class PettingZooEnv(ParallelEnv):
             raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
         return np.concatenate(self._rendered_frames, axis=1)
 
+    def reconnect(self, wait_s: float = 0.0) -> None:
+        """Create a new world with the same settings after a lost connection; call `reset` next.
+
+        Tries again for up to `wait_s` seconds while there is no server, or one that is stopping or does not answer.
+        """
+        before = self._members["agent_0"]
+        self.close()
+        connect_again(self._connect, wait_s, self._world_arguments["timeout_s"])
+        try:
+            check_same_specs(before, self._members["agent_0"])
+        except ClientError:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Destroy the world and close all streams. Closing twice does nothing."""
         self._rendered_frames = []
@@ -194,6 +208,25 @@ class PettingZooEnv(ParallelEnv):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self._arguments), ()
+
+    def _connect(self, first_timeout_s: float | None = None) -> None:
+        """Create the world, and have all agents join it."""
+        members: dict[str, VectorWorld] = {}
+        try:
+            for index, agent in enumerate(self.possible_agents):
+                arguments = {**self._join_arguments, "join_settings": {**self._join_settings, "agent": index}}
+                members[agent] = (
+                    members["agent_0"].join_again(**arguments)
+                    if members
+                    else create_vector_world(**self._world_arguments, **arguments, first_timeout_s=first_timeout_s)
+                )
+        except BaseException:
+            _close(members)
+            raise
+        self._members = members
+        """The world as each agent has joined it."""
+        # Runs when the env is garbage collected or the process ends, too.
+        self._finalizer = weakref.finalize(self, _close, members)
 
     def _build_spaces(self) -> None:
         self._flat_actions: FlatActions | None = None
@@ -215,9 +248,10 @@ class PettingZooEnv(ParallelEnv):
         """Return the action of an agent as arrays of one lane."""
         try:
             if self._flat_actions is not None:
-                by_name = self._flat_actions.unflatten(np.asarray(action)[None], _LANES)
+                by_name: Any = self._flat_actions.unflatten(_add_lanes(action), _LANES)
             else:
-                by_name = {name: np.asarray(value)[None] for name, value in action.items()}
+                is_dict = isinstance(action, Mapping)
+                by_name = {name: _add_lanes(value) for name, value in action.items()} if is_dict else action
             return self._members[agent].validate(by_name)
         except BadAction as error:
             raise BadAction(f"{agent}: {error}") from error
@@ -240,7 +274,13 @@ class PettingZooEnv(ParallelEnv):
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
-            raise ClientError("this env was closed: expected a new one")
+            raise ClientError("this env was closed: expected env.reconnect(), or a new one")
+
+
+def _add_lanes(action: Any) -> Any:
+    """Return an action as that of one lane."""
+    # Lists may be no array, which is refused where their shape is known.
+    return [action] if isinstance(action, list | tuple) else np.asarray(action)[None]
 
 
 def _close(members: Mapping[str, VectorWorld]) -> None:

@@ -331,7 +331,7 @@ def test_reconnecting_tries_again_whatever_fails(
     server: Served, failures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that is stopping may end a stream at any reply, or never answer."""
-    monkeypatch.setattr("worldloom.client.vector_env._FIRST_REPLY_S", 0.5)
+    monkeypatch.setattr("worldloom.client.connections._FIRST_REPLY_S", 0.5)
     relay = Relay(server.tcp, failures)
     try:
         env = make(relay.address, seed=5, transport="grpc")

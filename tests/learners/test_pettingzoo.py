@@ -1,6 +1,7 @@
 """PettingZoo's own tests, and agents of one world against the same agents on streams of dm_env_rpc."""
 
 import pickle
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from worldloom.client import BadAction, ClientError, ServerError, VectorEnv
+from scripts.support.server_process import ServerProcess, serving
+from worldloom.client import BadAction, CannotConnect, ClientError, LostConnection, ServerError, VectorEnv
 from worldloom.client.adaptors.pettingzoo import PettingZooEnv
 
 SETTINGS = {"size": 5, "max_steps": 30}
@@ -140,6 +142,11 @@ def test_wrong_actions_change_nothing() -> None:
         ({**stand, "agent_1": np.zeros(2)}, "agent_1: actions have shape"),
         ({**stand, "agent_2": np.full(3, 2.0)}, "agent_2: action 'move' is 2.0"),
         ({**stand, "agent_2": np.full(3, np.nan)}, "agent_2: action 'move' is nan"),
+        ({**stand, "agent_2": [[0.0], 0.0, 0.0]}, "agent_2: actions are not an array"),
+        ({**stand, "agent_2": None}, "agent_2: actions have shape"),
+        (list(stand.values()), "actions are list: expected a dict with the action of each agent"),
+        (None, "actions are NoneType: expected a dict with the action of each agent"),
+        (dict(enumerate(stand.values())), "actions of 0, 1, 2: expected those of agent_0, agent_1, agent_2"),
     ):
         with pytest.raises(BadAction, match=text):
             env.step(wrong)
@@ -148,10 +155,80 @@ def test_wrong_actions_change_nothing() -> None:
     model.close()
 
 
+def test_wrong_actions_by_name_change_nothing() -> None:
+    env, model = (make(agents=2, flat=False) for _ in range(2))
+    for one in (env, model):
+        one.reset(seed=4)
+    stand: dict[str, Any] = {agent: {"move": [0.0, 0.0], "turn": 0.0} for agent in env.agents}
+    for wrong, text in (
+        (np.zeros(3, np.float32), "agent_1: actions are ndarray: expected a dict of 'move', 'turn'"),
+        ({"move": [0.0, 0.0]}, "agent_1: actions are 'move': expected 'move', 'turn', each once"),
+        ({"move": [[0.0], 0.0], "turn": 0.0}, "agent_1: action 'move' is not an array"),
+    ):
+        with pytest.raises(BadAction, match=text):
+            env.step({**stand, "agent_1": wrong})
+    assert_same(env.step(stand), model.step(stand))
+    env.close()
+    model.close()
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_wrong_seeds_change_nothing(address: str, is_running: bool) -> None:
+    env, model = (make(address, seed=4) for _ in range(2))
+    if is_running:
+        for one in (env, model):
+            one.reset()
+    wrong: Any
+    for wrong, error in (("a", TypeError), (1.5, TypeError), ([1], TypeError), (2**70, ValueError), (-1, ValueError)):
+        with pytest.raises(error, match=r"seed is .*: expected (one|an) integer"):
+            env.reset(seed=wrong)
+        assert env.agents == model.agents
+    if is_running:
+        stand = {agent: np.zeros(3, np.float32) for agent in env.agents}
+        assert_same(env.step(stand), model.step(stand))
+    for seed in (None, 7):
+        assert_same(env.reset(seed=seed), model.reset(seed=seed))
+    env.close()
+    model.close()
+
+
+def test_a_lost_server() -> None:
+    """The error says what to do, and the env goes on with a new world when there is a server again."""
+    server = ServerProcess()
+    try:
+        env = make(server.address, seed=4)
+        expected = env.reset()
+        stand = {agent: np.zeros(3, np.float32) for agent in env.agents}
+        env.step(stand)
+    finally:
+        server.kill()
+    for call in (partial(env.step, stand), env.reset):
+        with pytest.raises(LostConnection, match="reconnect when it is back"):
+            call()
+        assert env.agents == []
+    with pytest.raises(CannotConnect):
+        env.reconnect()
+    with pytest.raises(ClientError, match=r"this env was closed: expected env.reconnect\(\)"):
+        env.reset()
+    with serving("--listen", server.address):
+        env.reconnect(wait_s=60)
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(stand)
+        assert_same(env.reset(), expected)
+        env.step(stand)
+        env.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"agents": 9}, ValueError, "agents is 9: expected 1 to 8"),
+        ({"agents": 9}, ValueError, "agents is 9: expected an integer from 1 to 8"),
+        ({"agents": "2"}, TypeError, "agents is '2': expected one integer"),
+        ({"agents": None}, TypeError, "agents is None: expected one integer"),
+        ({"timeout_s": 0}, ValueError, "timeout_s is 0: expected seconds, more than 0"),
+        ({"action_repeat": 0}, ValueError, "action_repeat is 0: expected an integer from 1"),
+        ({"seed": "a"}, TypeError, "seed is 'a': expected one integer"),
+        ({"observations": ["eye.rgb@shm"]}, ValueError, "expected names without '@'"),
         ({"settings": {"agents": 2}}, ValueError, "settings has 'agents'"),
         ({"family": "catch"}, ServerError, "agents"),
         ({"observations": "eye.rgb"}, TypeError, "expected a list"),
