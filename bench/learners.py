@@ -57,6 +57,8 @@ class Stepper(NamedTuple):
 class PeerEnv(VectorEnv):
     """Another vector env in the place of ours, so that the adaptors take it."""
 
+    has_shared_frames = False
+
     def __init__(self, env: Any) -> None:
         self._peer = env
         self._statistics = None

@@ -102,6 +102,11 @@ class LaneStream:
         """The result of the step under way, if it has been received."""
 
     @property
+    def has_shared_frames(self) -> bool:
+        """Frames are returned as they are in shared memory."""
+        return self.world.transport == "shm" and not self._stacks
+
+    @property
     def is_ready(self) -> bool:
         """The result of the step under way can be taken without waiting."""
         return self._result is not None or self.world.connection.has_reply
@@ -247,6 +252,11 @@ class LaneStreams:
     def first_lanes(self) -> int:
         """The number of its lanes."""
         return len(self._streams[0].lanes)
+
+    @property
+    def has_shared_frames(self) -> bool:
+        """Frames are returned where the server wrote them, in shared memory: not stacked, nor joined with others."""
+        return len(self._streams) == 1 and self._streams[0].has_shared_frames
 
     @property
     def unshared_steps(self) -> int:

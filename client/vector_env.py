@@ -228,6 +228,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         return self._streams.first_world.transport
 
     @property
+    def has_shared_frames(self) -> bool:
+        """True if frames of observations are in shared memory: keeping those of many steps makes steps slower."""
+        return self._streams.has_shared_frames
+
+    @property
     def unshared_steps(self) -> int:
         """Steps and resets with the transport `shm` whose frames came in the replies, since the env was connected.
 

@@ -32,6 +32,7 @@ class TorchRLEnv(EnvBase):
     The entries are `observation` (or the names of the observations, with `flat=False`), `action`, `reward`, `done`,
     `terminated` and `truncated`. Tensors of observations share the memory of the arrays; a step that has ended an
     episode copies them once, since the last observations and the first ones of the next episodes are both returned.
+    Frames in shared memory with a server are copied, too: rollouts keep those of more steps than it has room for.
     """
 
     def __init__(
@@ -61,8 +62,9 @@ class TorchRLEnv(EnvBase):
         self._seed: int | None = None
         """The seed for the next reset of all lanes."""
         self._firsts: dict[str, torch.Tensor] = {}
-        """First observations of the episodes that have begun with the last step, in the rows `_begun`."""
+        """Observations of all lanes as they are now, if some have begun an episode that TorchRL has not asked for yet."""
         self._begun = np.zeros(env.num_envs, bool)
+        """These lanes."""
         actions = env.single_action_space
         self._flat_actions = env.flat_actions if isinstance(actions, spaces.Dict) else None
         self._make_specs()
@@ -75,7 +77,7 @@ class TorchRLEnv(EnvBase):
     def maybe_reset(self, tensordict: "TensorDictBase") -> "TensorDictBase":
         """Reset the lanes that have ended. Takes over their first observations as they are, if all of them are here."""
         done = tensordict.get("done")
-        if self._firsts and np.array_equal(done.cpu().numpy()[:, 0], self._begun):
+        if self._begun.any() and np.array_equal(done.cpu().numpy()[:, 0], self._begun):
             tensordict.update(self._firsts)
             tensordict.update(self._no_ends())
             self._forget_firsts()
@@ -89,20 +91,22 @@ class TorchRLEnv(EnvBase):
         observations, rewards, terminated, truncated, info = self._env.step(actions)
         self._forget_firsts()
         if FINAL_LANES in info:
-            self._firsts = self._tensors(observations)
+            self._firsts = self._receive(observations)
             self._begun[info[FINAL_LANES]] = True
-            observations = _replace_rows(observations, info[FINAL_LANES], info[FINAL_STACKED])
+            tensors = self._tensors(_replace_rows(observations, info[FINAL_LANES], info[FINAL_STACKED]))
+        else:
+            tensors = self._receive(observations)
         ends = {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
         ends["reward"] = rewards.astype(np.float32)
         columns = {name: torch.from_numpy(array)[:, None].to(self.device) for name, array in ends.items()}
-        return TensorDict({**self._tensors(observations), **columns}, self.batch_size, device=self.device)
+        return TensorDict({**tensors, **columns}, self.batch_size, device=self.device)
 
     def _reset(self, tensordict: "TensorDictBase | None", **_: Any) -> "TensorDictBase":
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or (self._seed is not None and mask.all()):
             observations, _info = self._env.reset(seed=self._seed)
             self._seed = None
-            tensors = self._tensors(observations)
+            tensors = self._receive(observations)
             self._forget_firsts()
         else:
             tensors = self._reset_some(mask.cpu().numpy().reshape(-1))
@@ -111,12 +115,14 @@ class TorchRLEnv(EnvBase):
     def _reset_some(self, mask: np.ndarray) -> "dict[str, torch.Tensor]":
         """Return observations of all lanes, in which the lanes of the mask are at the beginning of an episode."""
         running = mask & ~self._begun
-        if self._firsts and not running.any():
-            self._begun &= ~mask
-            return self._firsts
-        observations, _info = self._env.reset(options={"reset_mask": running})
+        if running.any() or not self._begun.any():
+            observations, _info = self._env.reset(options={"reset_mask": running})
+            self._firsts = self._receive(observations)
+        tensors = self._firsts
         self._begun &= ~mask
-        return self._tensors(observations)
+        if not self._begun.any():
+            self._forget_firsts()
+        return tensors
 
     def _set_seed(self, seed: int | None) -> None:
         self._seed = seed
@@ -127,6 +133,13 @@ class TorchRLEnv(EnvBase):
 
     def _no_ends(self) -> "dict[str, torch.Tensor]":
         return {name: torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device) for name in _DONE_KEYS}
+
+    def _receive(self, observations: "np.ndarray | Mapping[str, np.ndarray]") -> "dict[str, torch.Tensor]":
+        """Return tensors of observations that the env has returned."""
+        is_on_cpu = self.device is None or self.device.type == "cpu"
+        if is_on_cpu and self._env.has_shared_frames:  # other devices copy anyway
+            observations = _copy(observations)
+        return self._tensors(observations)
 
     def _tensors(self, observations: "np.ndarray | Mapping[str, np.ndarray]") -> "dict[str, torch.Tensor]":
         named = observations if isinstance(observations, Mapping) else {"observation": observations}
@@ -158,12 +171,18 @@ class TorchRLEnv(EnvBase):
         return Bounded(low.expand(shape), high.expand(shape), shape, device=self.device, dtype=dtype)
 
 
+def _copy(arrays: Any) -> Any:
+    if isinstance(arrays, Mapping):
+        return {name: _copy(array) for name, array in arrays.items()}
+    return arrays.copy(order="K")  # frames with channels first have their bytes in another order
+
+
 def _replace_rows(arrays: Any, rows: np.ndarray, by: Any) -> Any:
     """Return copies of arrays with other rows; NumPy does it many times faster than torch, which goes by elements."""
     if isinstance(arrays, Mapping):
         return {name: _replace_rows(array, rows, by[name]) for name, array in arrays.items()}
     if len(rows) == len(arrays):
         return by
-    replaced = arrays.copy(order="K")  # of frames with channels first, too, whose bytes are in another order
+    replaced = _copy(arrays)
     replaced[rows] = by
     return replaced

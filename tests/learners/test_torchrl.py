@@ -201,6 +201,76 @@ def test_tensors_are_our_arrays() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"channels": "first"},
+        {"frame_stack": 2},
+        {"streams": 2},
+        {"flat": False, "observations": ["eye.rgb", "ball"]},
+    ],
+)
+def test_frames_that_are_kept_leave_shared_memory_free(
+    server_address: str, mode: str, arguments: dict[str, Any]
+) -> None:
+    """Shared memory has room for a few steps, and a rollout keeps the frames of all."""
+    env = VectorEnv(
+        server_address,
+        "catch",
+        LANES,
+        **{"flat": True, **SIZE, "seed": 4, **arguments},
+        transport="shm",
+        autoreset=mode,
+    )
+    rollouts = []
+    for adaptor in (TorchRLEnv(env), make(autoreset=mode, seed=4, **arguments)):
+        torch.manual_seed(2)
+        rollouts.append(adaptor.rollout(40, break_when_any_done=False, return_contiguous=False))
+    assert env.transport == "shm"
+    assert env.unshared_steps == 0
+    assert (rollouts[0] == rollouts[1]).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "masks", [[[1, 1, 1, 1]], [[1, 1, 0, 0], [0, 0, 1, 1]], [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1]], [[0, 1, 1, 1]]]
+)
+def test_lanes_are_reset_in_parts(mode: str, masks: list[list[int]]) -> None:
+    """Also lanes that still run, with those that have ended; then there is nothing left to reset."""
+    own = {**SIZE, "width": 32, "height": 32}
+    env, model = make(autoreset=mode, **own), VectorEnv("local", "catch", LANES, flat=True, autoreset="disabled", **own)
+    env.set_seed(3)
+    current, expected = env.reset(), model.reset(seed=3)[0]
+
+    def reset(mask: np.ndarray) -> None:
+        nonlocal current, expected
+        current = env.reset(current.set("_reset", torch.from_numpy(mask)[:, None]))
+        expected = model.reset(options={"reset_mask": mask})[0]
+
+    def step() -> np.ndarray:
+        nonlocal current, expected
+        current = env.step(current.set("action", torch.zeros(LANES, dtype=torch.int64)))["next"]
+        expected, _, terminated, truncated, _ = model.step(np.zeros(LANES, np.int64))
+        np.testing.assert_array_equal(current["observation"].numpy(), expected)
+        return terminated | truncated
+
+    step()
+    reset(np.arange(LANES) == 0)  # so that this lane runs when the others end
+    while not (done := step()).any():
+        pass
+    np.testing.assert_array_equal(done, [False, True, True, True])
+    for mask in np.array(masks, bool):
+        reset(mask)
+    np.testing.assert_array_equal(current["observation"].numpy(), expected)
+    current = env.maybe_reset(current)
+    np.testing.assert_array_equal(current["observation"].numpy(), expected)
+    step()
+    env.close()
+    model.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_server_is_the_same_as_local(server_address: str, mode: str) -> None:
     options = {**SIZE, "seed": 4, "autoreset": mode, "settings": {"max_steps": 7}}
     envs = [TorchRLEnv(address, "maze", LANES, **options) for address in ("local", server_address)]
