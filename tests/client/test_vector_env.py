@@ -165,9 +165,7 @@ def test_a_seed_restarts_the_random_numbers() -> None:
 
 @pytest.mark.parametrize("seed", [1.5, "1", True, np.array(2.0)])
 def test_seeds_of_wrong_types(env: VectorEnv, seed: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"seed is .*: expected one integer, from which the seeds of the lanes follow"
-    ):
+    with pytest.raises(TypeError, match=r"seed is .*: expected one integer, from which the seeds of the lanes follow"):
         env.reset(seed=seed)
     with pytest.raises(TypeError, match="seed is"):
         make(seed=seed)
