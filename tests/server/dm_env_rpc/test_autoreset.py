@@ -292,7 +292,7 @@ def test_resets_of_some_lanes_add_up(harness: EngineHarness) -> None:
 
 def test_resets_skip_no_episode(harness: EngineHarness) -> None:
     """Right after the end of an episode a reset begins the same one in all modes, with its first state."""
-    told = {}
+    told: dict[str, list[dict[str, bytes]]] = {}
     for mode in MODES:
         stream = harness.stream()
         stream.join(stream.create("catch", seed=8, lanes=3, autoreset=mode, max_steps=2), **SIZE)
