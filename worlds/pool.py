@@ -73,6 +73,10 @@ class Pool(LaneRows):
         """Leave lanes as they are in a step of their world: they gain no reward."""
         self.reward[lanes] = 0.0
 
+    def report_first(self, lanes: I64) -> None:
+        """Report lanes, whose episode has begun and was not stepped, as in their first state."""
+        record_first_step(lanes, self.steps, self.reward, self.discount, self.step_type, self.status)
+
     def interrupt(self, lanes: I64) -> None:
         """End the episodes of these lanes; their next step begins another."""
         self.status[self._checked(lanes)] = INTERRUPTED

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worldloom.kernels.outputs import OUTPUT_COUNT
 from worldloom.kernels.tables import I64, ViewTable
@@ -83,11 +84,8 @@ def _advance_one(pool: Pool, world: World) -> list[Step]:
 def _advance_begun(pool: Pool, world: World) -> list[Step]:
     """Advance a world whose episodes were begun in slices, in the lanes that did not begin one."""
     assert world.begun is not None
-    begun, held = world.begun, world.held_lanes
-    is_idle = begun if held is None else begun | held
-    if held is not None:
-        pool.hold(world.lanes[held & ~begun])
-    rest = np.flatnonzero(~is_idle)
+    begun, held = world.begun, _hold_lanes(world)
+    rest = np.flatnonzero(~begun if held is None else ~(begun | held))
     if len(rest):
         actions = _gather_actions(pool, [world])
         pool.step(world.lanes[rest], {name: action[rest] for name, action in actions.items()}, world.action_repeat)
@@ -96,11 +94,7 @@ def _advance_begun(pool: Pool, world: World) -> list[Step]:
 
 
 def _advance(pool: Pool, worlds: list[World], lanes: I64) -> list[Step]:
-    new = [
-        world.lanes if world.reset_lanes is None else world.lanes[world.reset_lanes]
-        for world in worlds
-        if world.begins_episode
-    ]
+    new = [world.lanes[world.beginning_lanes] for world in worlds if world.begins_episode]
     if new:
         pool.interrupt(np.concatenate(new))
     has_begun = (pool.status[lanes] != RUNNING).tolist()
@@ -125,16 +119,25 @@ def _advance(pool: Pool, worlds: list[World], lanes: I64) -> list[Step]:
 def _step_lanes(pool: Pool, worlds: list[World], lanes: I64) -> None:
     """Step the lanes of these worlds, but for those that are held."""
     actions = _gather_actions(pool, worlds)
-    masks = [world.held_lanes for world in worlds]
+    masks = [_hold_lanes(world) for world in worlds]
     if any(mask is not None for mask in masks):
         pairs = zip(worlds, masks, strict=True)
         is_held = np.concatenate(
             [np.zeros(len(world.lanes), np.bool_) if mask is None else mask for world, mask in pairs]
         )
-        pool.hold(lanes[is_held])
         stepped = np.flatnonzero(~is_held)
         lanes, actions = lanes[stepped], {name: action[stepped] for name, action in actions.items()}
     pool.step(lanes, actions, worlds[0].action_repeat)
+
+
+def _hold_lanes(world: World) -> NDArray[np.bool_] | None:
+    """Record that this step leaves some lanes as they are; return them, or None."""
+    held, kept = world.held_lanes, world.kept_lanes
+    if held is not None:
+        world.pool.hold(world.lanes[held])
+    if kept is not None:
+        world.pool.report_first(world.lanes[kept])
+    return held
 
 
 def _gather_actions(pool: Pool, worlds: list[World]) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import I64
 from worldloom.protos.errors import RequestError
 from worldloom.worlds.family import Family, Spec
-from worldloom.worlds.lanes import INTERRUPTED, RUNNING
+from worldloom.worlds.lanes import INTERRUPTED, LAST, RUNNING
 from worldloom.worlds.pool import Pool
 
 if TYPE_CHECKING:
@@ -242,10 +242,28 @@ class World:
         return not any(agent.is_running for agent in self.agents.values())
 
     @property
+    def kept_lanes(self) -> NDArray[np.bool_] | None:
+        """Lanes that a reset leaves in their episode, since it began within the last step and none has followed.
+
+        So the next episode of a lane is the same in all modes of autoreset. None if there are no such lanes.
+        """
+        if self.autoreset is not Autoreset.SAME_STEP or not self.begins_episode:
+            return None
+        pool, lanes = self.pool, self.lanes
+        is_new: NDArray[np.bool_] = (pool.status[lanes] == RUNNING) & (pool.steps[lanes] == 0)
+        is_new &= pool.step_type[lanes] == LAST
+        if self.reset_lanes is not None:
+            is_new &= self.reset_lanes
+        return is_new if is_new.any() else None
+
+    @property
     def held_lanes(self) -> NDArray[np.bool_] | None:
         """Lanes that the next step leaves as they are; None if there are none."""
         if self.begins_episode:
-            return None if self.reset_lanes is None else ~self.reset_lanes
+            kept = self.kept_lanes
+            if self.reset_lanes is None:
+                return kept
+            return ~self.reset_lanes if kept is None else ~self.reset_lanes | kept
         if self.autoreset is Autoreset.DISABLED:
             has_ended: NDArray[np.bool_] = self.pool.status[self.lanes] != RUNNING
             return has_ended if has_ended.any() else None
@@ -257,7 +275,8 @@ class World:
         if not self.begins_episode:
             is_over: NDArray[np.bool_] = self.pool.status[self.lanes] != RUNNING
             return is_over & (self.autoreset is not Autoreset.DISABLED)
-        beginning = np.ones(len(self.lanes), np.bool_) if self.reset_lanes is None else self.reset_lanes
+        held = self.held_lanes
+        beginning = np.ones(len(self.lanes), np.bool_) if held is None else ~held
         return beginning if self.begun is None else beginning & ~self.begun
 
     def action_of(self, agent_index: int, name: str) -> np.ndarray:

@@ -221,6 +221,8 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
     if is_reseeded is not None and not isinstance(seed, list):
         raise InvalidArgument("setting 'seed_mask' without a list in 'seed': expected a seed for each lane beside it")
     if is_reset is not None:
+        if not world.is_vector:
+            raise InvalidArgument("setting 'reset_mask' of a world without lanes: expected none; ResetWorld resets it")
         if world.autoreset is Autoreset.NEXT_STEP:
             raise InvalidArgument(
                 f"setting 'reset_mask' in a world with autoreset {world.autoreset.value!r}: expected 'disabled' or "

@@ -1,7 +1,8 @@
 """A model of one lane of a vector world, made of a world without lanes: it knows only the rules of autoreset.
 
 The world without lanes gives single episodes: `PlainLane` begins them and advances them one step at a time. The model
-repeats actions, adds up rewards, and decides when the next episode begins.
+repeats actions, adds up rewards, and decides when the next episode begins. Episodes come in the same order in all
+modes: a reset right after the end of one begins the next, even where that has begun within the last step.
 """
 
 from collections.abc import Mapping
@@ -63,11 +64,14 @@ class LaneModel:
         self._repeat = repeat
         self._last: Expected | None = None
         """The last outcome; None if the next step begins an episode whatever the mode is."""
+        self._begun: Plain | None = None
+        """The first step of an episode that has begun within the last step of another, while no step has followed."""
 
     def reset(self, seed: int | None = None) -> None:
         """Begin an episode with the next step; with a seed start over."""
         if seed is not None:
             self._plain.reseed(seed)
+            self._begun = None
         self._last = None
 
     def hold(self) -> Expected:
@@ -89,11 +93,13 @@ class LaneModel:
         return self._last
 
     def _begin(self) -> Expected:
-        first = self._plain.begin()
+        first = self._begun or self._plain.begin()
+        self._begun = None
         return Expected(np.zeros_like(first.reward), 1.0, FIRST, first.observations)
 
     def _advance(self, actions: Mapping[str, np.ndarray]) -> Expected:
         step = self._plain.advance(actions)
+        self._begun = None
         reward = step.reward
         for _ in range(self._repeat - 1):
             if step.is_last:
@@ -103,5 +109,6 @@ class LaneModel:
         if not step.is_last:
             return Expected(reward, 1.0, MID, step.observations)
         if self._mode == "same_step":
-            return Expected(reward, step.discount, LAST, self._plain.begin().observations, step.observations)
+            self._begun = self._plain.begin()
+            return Expected(reward, step.discount, LAST, self._begun.observations, step.observations)
         return Expected(reward, step.discount, LAST, step.observations)

@@ -290,6 +290,31 @@ def test_resets_of_some_lanes_add_up(harness: EngineHarness) -> None:
     assert stream.step("step_type").observations["step_type"].tolist() == [FIRST, FIRST, MID]
 
 
+def test_resets_skip_no_episode(harness: EngineHarness) -> None:
+    """Right after the end of an episode a reset begins the same one in all modes, with its first state."""
+    told: dict[str, list[dict[str, bytes]]] = {}
+    for mode in MODES:
+        stream = harness.stream()
+        stream.join(stream.create("catch", seed=8, lanes=3, autoreset=mode, max_steps=2), **SIZE)
+        told[mode] = []
+        for _ in range(4):
+            for _ in range(3):
+                stream.step()
+            stream.reset()
+            first = stream.step("eye.rgb", "step_type", "reward", "discount")
+            told[mode].append({name: value.tobytes() for name, value in first.observations.items()})
+            assert stream.read("world.steps").tolist() == [0] * 3
+            stream.reset()
+    assert told["next_step"] == told["same_step"] == told["disabled"]
+
+
+def test_a_mask_without_lanes(harness: EngineHarness) -> None:
+    stream = harness.stream()
+    world = stream.create("catch")
+    with refused("INVALID_ARGUMENT", "'reset_mask' of a world without lanes"):
+        stream.reset_world(world, reset_mask=[True])
+
+
 def test_the_specs_say_which_observations_vary(harness: EngineHarness) -> None:
     stream = harness.stream()
     stream.join(stream.create("catch", lanes=3, autoreset="same_step"), **SIZE)
