@@ -145,6 +145,23 @@ def test_rollouts_go_on_across_episodes(mode: str) -> None:
     env.close()
 
 
+@pytest.mark.parametrize("family", ["catch", "cartpole"])  # lanes end together, and at different times
+def test_modes_have_the_same_episodes(family: str) -> None:
+    """A rollout stops at the first end, and the next begins with a reset of all lanes."""
+    size = {"width": 32, "height": 32}
+    rollouts = []
+    for mode in MODES:
+        env = make(family, autoreset=mode, **size)
+        env.set_seed(3)
+        torch.manual_seed(2)
+        rollouts.append([env.rollout(200) for _ in range(4)])
+        env.close()
+    for same_step, disabled in zip(*rollouts, strict=True):
+        assert same_step.shape == disabled.shape
+        assert same_step["next", "done"][:, -1].any()
+        assert (same_step == disabled).all()
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_transforms_cut_episodes_short(mode: str) -> None:
     env = TransformedEnv(make(autoreset=mode), StepCounter(max_steps=3))
