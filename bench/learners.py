@@ -10,6 +10,7 @@ themselves and through the same adaptors.
 """
 
 import argparse
+import importlib.util
 import json
 import sys
 import time
@@ -105,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="file for the rates of all rounds")
     add_options(parser, seconds=2.0)
     args = parser.parse_args(arguments)
+    if args.peers and importlib.util.find_spec("envpool") is None:
+        parser.error("EnvPool is not installed here: run `make bench-learners`, which installs it, or give --no-peers")
     limit_cores(args.cores)
     steppers: dict[str, Stepper] = {}
     for family in FAMILIES:

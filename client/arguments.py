@@ -1,7 +1,9 @@
 """Arguments of environments, checked: integers, seeds, masks and numbers of lanes."""
 
+import difflib
+import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -35,6 +37,20 @@ def parse_integer(name: str, given: Any, least: int, greatest: int, expected: st
     if not least <= value <= greatest:
         raise ValueError(f"{name} is {value}: expected an integer from {least} to {greatest}")
     return value
+
+
+def check_keywords(function: Callable[..., Any], given: Iterable[str]) -> None:
+    """Raise TypeError for a keyword that a function with the arguments of VectorEnv does not have."""
+    known = inspect.signature(function).parameters
+    for name in given:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            setting = "max_steps" if name == "max_episode_steps" else name
+            raise TypeError(
+                f"unknown argument {name!r}{hint}: expected arguments of VectorEnv; settings of the family, which "
+                f"`worldloom describe FAMILY` lists, go into settings={{{setting!r}: ...}}"
+            )
 
 
 def parse_autoreset(given: Any) -> Autoreset:

@@ -51,8 +51,10 @@ def make_vector_env(
     **arguments: Any,
 ) -> "VectorEnv":
     """Make a VectorEnv for `gymnasium.make_vec`: flat, in this process. Other arguments are those of VectorEnv."""
+    from worldloom.client.arguments import check_keywords
     from worldloom.client.vector_env import VectorEnv
 
+    check_keywords(VectorEnv, arguments)
     return VectorEnv(
         address, family, num_envs, flat=flat, settings={**(task_settings or {}), **(settings or {})}, **arguments
     )

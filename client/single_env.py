@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from worldloom.client.arguments import check_keywords
 from worldloom.client.vector_env import VectorEnv
 
 _NOT_FOR_ONE = frozenset({"autoreset", "episode_statistics", "num_envs", "streams"})
@@ -25,6 +26,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         """Create a world of one lane and join it. Arguments are those of VectorEnv, without those about many lanes."""
         for name in sorted(_NOT_FOR_ONE.intersection(arguments)):
             raise TypeError(f"SingleEnv with {name}: expected none, that is an argument of VectorEnv alone")
+        check_keywords(VectorEnv, arguments)
         self._arguments = {"address": address, "family": family, "flat": flat, **arguments}
         self._env = VectorEnv(address, family, 1, flat=flat, autoreset="disabled", **arguments)
         self.action_space = self._env.single_action_space

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from worldloom.client.arguments import MODES, Autoreset, parse_autoreset
+from worldloom.client.arguments import MODES, Autoreset, check_keywords, parse_autoreset
 from worldloom.client.vector_env import VectorEnv
 
 
@@ -27,6 +27,7 @@ def make_vector_env(
         return address
     if family is None or num_envs is None:
         raise TypeError("family or num_envs is missing: expected (address, family, num_envs), or one VectorEnv")
+    check_keywords(VectorEnv, arguments)
     arguments = {**defaults, **arguments}
     if parse_autoreset(arguments["autoreset"]) not in modes:
         raise ValueError(f"autoreset is {arguments['autoreset']!r}: {expected}")

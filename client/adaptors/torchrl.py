@@ -62,7 +62,7 @@ class TorchRLEnv(EnvBase):
         self._seed: int | None = None
         """The seed for the next reset of all lanes."""
         self._firsts: dict[str, torch.Tensor] = {}
-        """Observations of all lanes as they are now, if some have begun an episode that TorchRL has not asked for yet."""
+        """Observations of all lanes as they are now, if some have begun an episode that TorchRL has not asked for."""
         self._begun = np.zeros(env.num_envs, bool)
         """These lanes."""
         actions = env.single_action_space

@@ -373,9 +373,15 @@ def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None) -> 
     known = {spec.name: spec for spec in all_specs}
     for name in names:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            # Variants are for clients that know of them: they have an '@' in the name that they ask for.
+            listed = (
+                list(known)
+                if "@" in name
+                else [spec.name for spec in all_specs if spec.shared_frame is None and spec.final_of is None]
+            )
+            nearest = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
             raise InvalidArgument(
-                f"setting 'observations' names {name[:100]!r}{hint}: expected some of {', '.join(known)}"
+                f"setting 'observations' names {name[:100]!r}{hint}: expected some of {', '.join(listed)}"
             )
     return [known[name] for name in names]

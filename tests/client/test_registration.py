@@ -1,6 +1,7 @@
 """Environments by name: `gymnasium.make` and `gymnasium.make_vec`, and one lane as a `gymnasium.Env`."""
 
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -132,3 +133,22 @@ def test_arguments_about_many_lanes(name: str) -> None:
     given: dict[str, Any] = {name: 1}
     with pytest.raises(TypeError, match=f"SingleEnv with {name}: expected none"):
         SingleEnv("local", "catch", **given)
+
+
+@pytest.mark.parametrize("make", [gymnasium.make_vec, gymnasium.make])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"size": 9}, "unknown argument 'size': expected arguments of VectorEnv; settings of the family"),
+        ({"size": 9}, "go into settings={'size': ...}"),
+        ({"widht": 9}, "unknown argument 'widht' (did you mean 'width'?)"),
+    ],
+)
+def test_unknown_arguments(make: Any, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(words)):
+        make("worldloom/Maze-v0", **given)
+
+
+def test_a_time_limit_is_a_setting() -> None:
+    with pytest.raises(TypeError, match=re.escape("go into settings={'max_steps': ...}")):
+        gymnasium.make_vec("worldloom/Maze-v0", num_envs=2, max_episode_steps=3)

@@ -23,7 +23,8 @@ MAZE_SEES = ["eye.rgb", "eye.depth", "map.segmentation", "position", "goals_left
 
 
 def make(family: str = "catch", num_envs: int = LANES, **given: Any) -> VectorEnv:
-    return VectorEnv("local", family, num_envs, **{"width": 12, "height": 8, "renderer": "cpu", **given})
+    given = {"address": "local", "width": 12, "height": 8, "renderer": "cpu", **given}
+    return VectorEnv(family=family, num_envs=num_envs, **given)
 
 
 @pytest.fixture
@@ -277,11 +278,24 @@ def test_closing(env: VectorEnv) -> None:
         ({"transport": "tcp"}, ValueError, "transport is 'tcp': expected one of auto, grpc, shm"),
         ({"token": "x"}, ValueError, "a token or certificates for 'local'"),
         ({"timeout_s": 0}, ValueError, "timeout_s is 0: expected seconds"),
+        ({"timeout_s": "60"}, TypeError, "timeout_s is '60': expected seconds, a number"),
+        ({"address": None}, TypeError, "address is None: expected HOST:PORT or unix:PATH of a server, or 'local'"),
+        ({"address": 9000}, TypeError, "address is 9000: expected HOST:PORT or unix:PATH"),
     ],
 )
 def test_invalid_arguments(given: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=re.escape(words)):
         make(**given)
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_an_unknown_observation_lists_those_to_choose_from(autoreset: Any) -> None:
+    """Not the variants that envs ask for by themselves."""
+    with pytest.raises(ServerError) as caught:
+        make(observations=["eyes"], autoreset=autoreset)
+    listed = caught.value.text.partition("expected some of ")[2].split(", ")
+    assert {"ball", "eye.rgb"} <= set(listed)
+    assert not [name for name in listed if "@" in name or name == "final_lanes"]
 
 
 def test_interrupted_in_the_middle_of_a_step(env: VectorEnv, monkeypatch: pytest.MonkeyPatch) -> None:

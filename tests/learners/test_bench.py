@@ -22,3 +22,13 @@ def test_it_measures_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert all(len(values) == 1 and values[0] > 0 for values in rates.values())
     printed = capsys.readouterr().out
     assert "| catch | SB3 | 2 |" in printed
+
+
+def test_without_envpool_it_says_so_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    cores = os.sched_getaffinity(0)
+    with pytest.raises(SystemExit) as exit_info:
+        learners.main(["--cores", "1"])
+    assert exit_info.value.code == 2
+    assert "EnvPool is not installed here: run `make bench-learners`" in capsys.readouterr().err
+    assert os.sched_getaffinity(0) == cores

@@ -85,3 +85,45 @@ def test_episodes_are_those_of_the_env() -> None:
     assert {len(episode) for episode in episodes} == {steps}
     model.close()
     runner.stop()
+
+
+@pytest.mark.parametrize(
+    ("names", "flat"),
+    [(["eye.rgb", "ball"], False), (["eye.gray"], False), (["ball"], False), (["eye.gray"], True), (["ball"], True)],
+)
+def test_frames_are_scaled_and_nothing_else(names: list[str], flat: bool) -> None:
+    options: dict[str, Any] = {"width": 16, "height": 16, "observations": names, "flat": flat, "seed": 3}
+    env = make_rllib_env({"family": "catch", "num_envs": LANES, **options})
+    model = VectorEnv("local", "catch", LANES, **options)
+    pairs = [(env.reset()[0], model.reset()[0])]
+    env.action_space.seed(1)
+    for _ in range(15):
+        actions = env.action_space.sample()
+        pairs.append((env.step(actions)[0], model.step(actions)[0]))
+    for found, expected in pairs:
+        assert found in env.observation_space
+        for name in names:
+            array, plain = (found, expected) if flat else (found[name], expected[name])
+            if plain.dtype == np.uint8:
+                assert array.dtype == np.float32
+                # A step of the bytes is 2/255; float32 rounds by less than a millionth.
+                np.testing.assert_allclose((array + 1) * 127.5, plain, atol=1e-4)
+            else:
+                assert array.dtype == plain.dtype
+                np.testing.assert_array_equal(array, plain)
+    env.close()
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "text"),
+    [
+        ({"family": "catch", "autoreset": "same_step"}, ValueError, "autoreset is 'same_step': expected .*'next_step'"),
+        ({"family": "catch", "autoreset": "disabled"}, ValueError, "autoreset is 'disabled': expected .*'next_step'"),
+        ({}, TypeError, "env_config has no 'family'"),
+        ({"family": "catch", "size": 9}, TypeError, "unknown argument 'size'"),
+    ],
+)
+def test_wrong_configurations(config: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make_rllib_env(config)
