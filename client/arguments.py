@@ -15,6 +15,7 @@ MAX_SEED = 2**64 - 1
 MAX_LANE_NUMBER = 2**63 - 1
 MAX_ACTION_REPEAT = 1000
 """The largest that servers accept."""
+MAX_FRAME_STACK = 2**16
 MODES: Mapping[Autoreset, AutoresetMode] = {
     "next_step": AutoresetMode.NEXT_STEP,
     "same_step": AutoresetMode.SAME_STEP,
@@ -89,9 +90,10 @@ def parse_timeout(given: Any) -> float:
     """Return a number of seconds, more than 0."""
     if isinstance(given, bool | np.bool_) or not isinstance(given, Real):
         raise TypeError(f"timeout_s is {given!r}: expected seconds, a number")
-    if not given > 0:
+    timeout_s = float(given)
+    if not timeout_s > 0:
         raise ValueError(f"timeout_s is {given}: expected seconds, more than 0")
-    return float(given)
+    return timeout_s
 
 
 def parse_first_lane(given: Any, lanes: int) -> int | list[int]:

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from worldloom.client.arguments import (
     MAX_ACTION_REPEAT,
+    MAX_FRAME_STACK,
     MODES,
     Autoreset,
     check_names,
@@ -154,7 +155,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             raise ValueError(f"channels is {channels!r}: expected 'last', 'first' or None")
         self.address = address
         self.num_envs = parse_integer("num_envs", num_envs, 1, 2**31 - 1)
-        frame_stack = parse_integer("frame_stack", frame_stack, 1, 2**16)
+        frame_stack = parse_integer("frame_stack", frame_stack, 1, MAX_FRAME_STACK)
         action_repeat = parse_integer("action_repeat", action_repeat, 1, MAX_ACTION_REPEAT)
         rendered_name = next((name for name in names if name.endswith(".rgb")), None)
         if rendered_name is None and render_mode is not None:

@@ -15,10 +15,17 @@ import gymnasium
 import numpy as np
 
 from worldloom.client.adaptors import explain_missing
-from worldloom.client.arguments import MAX_ACTION_REPEAT, MAX_SEED, check_names, parse_integer, parse_timeout
+from worldloom.client.arguments import (
+    MAX_ACTION_REPEAT,
+    MAX_FRAME_STACK,
+    MAX_SEED,
+    check_names,
+    parse_integer,
+    parse_timeout,
+)
 from worldloom.client.connections import Credentials, connect_again
 from worldloom.client.errors import BadAction, ClientError
-from worldloom.client.frames import Channels, arrange_channels, arrange_space
+from worldloom.client.frames import Channels, FrameStack, arrange_channels, arrange_space
 from worldloom.client.replies import Arrays
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
@@ -32,6 +39,8 @@ _LAST = 2
 """The step_type of an episode's last step."""
 _LANES = 1
 """The world has one lane, so that arrays have the form that the client's other modules work with."""
+
+_NO_LANES = np.zeros(_LANES, bool)
 
 
 class PettingZooEnv(ParallelEnv):
@@ -56,6 +65,7 @@ class PettingZooEnv(ParallelEnv):
         render_mode: Literal["rgb_array"] | None = None,
         flat: bool = True,
         channels: Channels | None = None,
+        frame_stack: int = 1,
         clip_actions: bool = True,
         action_repeat: int = 1,
         transport: Transport = "auto",
@@ -90,11 +100,14 @@ class PettingZooEnv(ParallelEnv):
         if flat and len(self._names) != 1:
             raise ValueError(f"flat=True with the observations {self._names}: expected exactly one, or flat=False")
         self._is_flat = flat
-        self._channels: Channels | None = "last" if channels is None and flat else channels
+        self._frame_stack = parse_integer("frame_stack", frame_stack, 1, MAX_FRAME_STACK)
+        self._channels = "last" if channels is None and (flat or self._frame_stack > 1) else channels
         self._rendered_name = next((name for name in self._names if name.endswith(".rgb")), None)
         if self._rendered_name is None and render_mode is not None:
             self._rendered_name = "eye.rgb"
         self.render_mode = None if self._rendered_name is None else "rgb_array"
+        self._stacks: dict[tuple[str, str], FrameStack] = {}
+        """The last frames of the episode, by agent and name."""
         self._rendered_frames: list[np.ndarray] = []
         """The frames of all agents as of the last step or reset, for `render`."""
         world_settings = {"family": family, "agents": agents, "lanes": _LANES, **(settings or {})}
@@ -148,7 +161,7 @@ class PettingZooEnv(ParallelEnv):
         # A reset with a seed waits until no agent is in the middle of an episode, so that of the first comes last.
         for agent, world in reversed(self._members.items()):
             world.send_reset(settings if agent == self.possible_agents[0] else {})
-        received = self._receive()
+        received = self._receive(is_reset=True)
         self.agents = list(self.possible_agents)
         return self._select(received), {agent: {} for agent in self.agents}
 
@@ -235,7 +248,7 @@ class PettingZooEnv(ParallelEnv):
         for agent, member in self._members.items():  # each has its own, whose samples are seeded
             found = build_observation_space([member.observations[name] for name in self._names], _LANES)
             for name in filter(is_frame, self._names):
-                found.spaces[name] = arrange_space(found[name], self._channels, stack=1)
+                found.spaces[name] = arrange_space(found[name], self._channels, self._frame_stack)
             self.observation_spaces[agent] = found[self._names[0]] if self._is_flat else found
             self._flat_actions = FlatActions(member.actions, _LANES) if self._is_flat else None
             self.action_spaces[agent] = (
@@ -256,20 +269,29 @@ class PettingZooEnv(ParallelEnv):
         except BadAction as error:
             raise BadAction(f"{agent}: {error}") from error
 
-    def _receive(self) -> dict[str, Arrays]:
+    def _receive(self, is_reset: bool = False) -> dict[str, Arrays]:
+        """Return the arrays of each agent, with frames arranged and stacked."""
         received = {agent: member.receive() for agent, member in self._members.items()}
         if self._rendered_name is not None:
             self._rendered_frames = [arrays[self._rendered_name][0] for arrays in received.values()]
+        for agent, arrays in received.items():
+            for name in filter(is_frame, self._names):
+                arrays[name] = self._arrange(agent, name, arrays[name], is_reset)
         return received
+
+    def _arrange(self, agent: str, name: str, frames: np.ndarray, is_reset: bool) -> np.ndarray:
+        if self._channels is None or self._frame_stack == 1:
+            return arrange_channels(frames, self._channels)
+        if is_reset:
+            stack = self._stacks[agent, name] = FrameStack(self._frame_stack, self._channels)
+            return stack.begin(frames)
+        return self._stacks[agent, name].push(frames, _NO_LANES, None)
 
     def _select(self, received: Mapping[str, Arrays]) -> dict[str, Any]:
         return {agent: self._select_one(arrays) for agent, arrays in received.items()}
 
     def _select_one(self, arrays: Arrays) -> Any:
-        chosen = {
-            name: (arrange_channels(arrays[name], self._channels) if is_frame(name) else arrays[name])[0]
-            for name in self._names
-        }
+        chosen = {name: arrays[name][0] for name in self._names}
         return chosen[self._names[0]] if self._is_flat else chosen
 
     def _check_open(self) -> None:

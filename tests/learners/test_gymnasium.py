@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,10 @@ def test_wrappers(name: str, mode: str) -> None:
     env = WRAPPERS[name](base)
     if name == "NumpyToTorch":
         env.reset(seed=1)
-        assert env.step(torch.zeros(env.action_space.shape))[0].shape == (LANES, 12, 12, 1)
+        # Gymnasium's own vector envs fail in this mode, too: it has no tensors for the last observations.
+        with pytest.raises((BufferError, TypeError)) if mode == "same_step" else nullcontext():
+            for _ in range(STEPS):
+                assert env.step(torch.zeros(env.action_space.shape))[0].shape == (LANES, 12, 12, 1)
     else:
         assert len(play(env)) > STEPS
     env.close()

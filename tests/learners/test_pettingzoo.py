@@ -116,6 +116,35 @@ def test_agents_see_different_things_and_end_together() -> None:
     env.close()
 
 
+@pytest.mark.parametrize(("channels", "axis"), [(None, 2), ("first", 0)])
+@pytest.mark.parametrize("flat", [True, False])
+def test_frames_are_stacked(flat: bool, channels: Any, axis: int) -> None:
+    """The last three frames of the episode; at its beginning its first one, three times."""
+    own: dict[str, Any] = {"flat": flat, "observations": ["eye.gray"] if flat else ["eye.gray", "position"]}
+    own["settings"] = {**SETTINGS, "max_steps": 6}
+    env, model = make(channels=channels, frame_stack=3, **own), make(channels=channels or "last", **own)
+    random = np.random.default_rng(1)
+    frames: dict[str, list[np.ndarray]] = {}
+    for number in range(20):
+        if env.agents:
+            actions: dict[str, Any] = {agent: random.uniform(-1, 1, 3).astype(np.float32) for agent in env.agents}
+            if not flat:
+                actions = {agent: {"move": action[:2], "turn": action[2]} for agent, action in actions.items()}
+            found, plain = env.step(actions)[0], model.step(actions)[0]
+        else:
+            seed = 5 if number == 0 else None
+            found, plain = env.reset(seed=seed)[0], model.reset(seed=seed)[0]
+            frames = {}
+        for agent, observation in plain.items():
+            frame = observation if flat else observation["eye.gray"]
+            frames[agent] = [*frames.get(agent, [frame, frame]), frame][-3:]
+            stacked = found[agent] if flat else found[agent]["eye.gray"]
+            np.testing.assert_array_equal(stacked, np.concatenate(frames[agent], axis=axis))
+            assert found[agent] in env.observation_space(agent)
+    env.close()
+    model.close()
+
+
 def test_spaces_and_pictures() -> None:
     env = make(observations=["map.rgb"], channels="first")
     assert env.observation_space("agent_1").shape == (3, 16, 16)
@@ -136,7 +165,7 @@ def test_wrong_actions_change_nothing() -> None:
     for one in (env, model):
         one.reset(seed=4)
     stand: dict[str, Any] = {agent: np.zeros(3, np.float32) for agent in env.agents}
-    wrong: dict[str, Any]
+    wrong: Any
     for wrong, text in (
         ({"agent_0": np.zeros(3)}, "actions of agent_0: expected those of agent_0, agent_1, agent_2"),
         ({**stand, "agent_1": np.zeros(2)}, "agent_1: actions have shape"),
@@ -227,6 +256,7 @@ def test_a_lost_server() -> None:
         ({"agents": None}, TypeError, "agents is None: expected one integer"),
         ({"timeout_s": 0}, ValueError, "timeout_s is 0: expected seconds, more than 0"),
         ({"action_repeat": 0}, ValueError, "action_repeat is 0: expected an integer from 1"),
+        ({"frame_stack": 0}, ValueError, "frame_stack is 0: expected an integer from 1"),
         ({"seed": "a"}, TypeError, "seed is 'a': expected one integer"),
         ({"observations": ["eye.rgb@shm"]}, ValueError, "expected names without '@'"),
         ({"settings": {"agents": 2}}, ValueError, "settings has 'agents'"),

@@ -232,21 +232,18 @@ def test_frames_that_are_kept_leave_shared_memory_free(
     server_address: str, mode: str, arguments: dict[str, Any]
 ) -> None:
     """Shared memory has room for a few steps, and a rollout keeps the frames of all."""
-    env = VectorEnv(
-        server_address,
-        "catch",
-        LANES,
-        **{"flat": True, **SIZE, "seed": 4, **arguments},
-        transport="shm",
-        autoreset=mode,
-    )
+    options: dict[str, Any] = {"flat": True, **SIZE, "seed": 4, "autoreset": mode, **arguments}
+    env = VectorEnv(server_address, "catch", LANES, transport="shm", **options)
+    adaptors = TorchRLEnv(env), make(**options)
     rollouts = []
-    for adaptor in (TorchRLEnv(env), make(autoreset=mode, seed=4, **arguments)):
+    for adaptor in adaptors:
         torch.manual_seed(2)
         rollouts.append(adaptor.rollout(40, break_when_any_done=False, return_contiguous=False))
     assert env.transport == "shm"
     assert env.unshared_steps == 0
     assert (rollouts[0] == rollouts[1]).all()
+    for adaptor in adaptors:
+        adaptor.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
