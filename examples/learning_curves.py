@@ -87,9 +87,12 @@ class Run:
     has_video: bool = False  # of the policy that the first seed has trained
 
     def read(self, path: Path) -> list[dict[str, float]]:
-        """Return the rows of a CSV file that have a mean return."""
+        """Return the learning curve in a CSV file, whose rows of the same step belong together."""
+        merged: dict[str, dict[str, str]] = {}
         with path.open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row[self.columns[2]]]
+            for row in csv.DictReader(file):
+                merged.setdefault(row[self.columns[0]], {}).update({key: text for key, text in row.items() if text})
+        rows = [row for row in merged.values() if self.columns[2] in row]
         names = ("steps", "seconds", "mean_return")
         curve = [{name: float(row[key]) for name, key in zip(names, self.columns, strict=True)} for row in rows]
         for point, row in zip(curve, rows, strict=True):
@@ -109,7 +112,7 @@ RUNS = {
         ("sb3_catch.py",),
         (-1.0, 1.0),
         target=0.9,
-        columns=("time/total_timesteps", "time/time_elapsed", "rollout/ep_rew_mean"),
+        columns=("time/total_timesteps", "time/time_elapsed", "eval/mean_reward"),
     ),
 }
 

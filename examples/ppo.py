@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from learning_curves import draw_learning_curves
-from worldloom import VectorEnv
+from worldloom import ClientError, VectorEnv
 from worldloom.demo.images import write_gif
 
 GAE_LAMBDA = 0.95  # of generalised advantage estimation
@@ -117,22 +117,25 @@ def find_task(name: str) -> Task:
 
 def make_env(task: Task, address: str, lanes: int) -> VectorEnv:
     """Create an env of the task with plain arrays, whose lanes begin the next episode with the step that ends one."""
-    return VectorEnv(
-        address,
-        task.family,
-        lanes,
-        width=task.size,
-        height=task.size,
-        samples=task.samples,
-        observations=[task.observation],
-        settings=task.settings,
-        flat=True,
-        autoreset="same_step",
-        action_repeat=task.action_repeat,
-        frame_stack=task.frame_stack,
-        clip_actions=True,  # a normal distribution has no limits, actions have
-        episode_statistics=True,
-    )
+    try:
+        return VectorEnv(
+            address,
+            task.family,
+            lanes,
+            width=task.size,
+            height=task.size,
+            samples=task.samples,
+            observations=[task.observation],
+            settings=task.settings,
+            flat=True,
+            autoreset="same_step",
+            action_repeat=task.action_repeat,
+            frame_stack=task.frame_stack,
+            clip_actions=True,  # a normal distribution has no limits, actions have
+            episode_statistics=True,
+        )
+    except (ClientError, ValueError) as error:
+        raise SystemExit(str(error)) from None
 
 
 class Network(nn.Module):
@@ -173,10 +176,8 @@ class Network(nn.Module):
         Inputs are differences of frames: of the newest from the mean frame, and of each older one from the next.
         """
         frames = frames_nhwc.permute(0, 3, 1, 2).float()
-        newest, moved = (
-            frames[:, -self.frame_channels :],
-            frames[:, self.frame_channels :] - frames[:, : -self.frame_channels],
-        )
+        newest = frames[:, -self.frame_channels :]
+        moved = frames[:, self.frame_channels :] - frames[:, : -self.frame_channels]
         features = self.layers(torch.cat([newest - self.mean_frame, moved], dim=1) / self.deviation)
         outputs, values = self.policy_head(features), self.value_head(features)[:, 0]
         if self.is_continuous:
@@ -311,7 +312,10 @@ def measure_random_agent(env: VectorEnv, task: Task, seed: int) -> tuple[float, 
     while len(player.returns) < task.random_episodes:
         if steps == MAX_RANDOM_STEPS and not player.returns:
             raise SystemExit(f"no episode ended in {steps} actions: expected a task with shorter ones")
+        is_first = not player.returns
         player.step(torch.from_numpy(env.action_space.sample()))
+        if is_first and player.returns and player.steps > task.steps:
+            raise SystemExit(f"--steps is {task.steps:,}: expected {player.steps:,} or more, so that episodes end")
         frames = player.observations[..., -frame_channels:].numpy().astype(np.float32)
         sums += frames.mean(axis=0)
         squares += (frames**2).mean(axis=0)
@@ -354,29 +358,36 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/ppo"), help="folder of TASK-SEED.csv and TASK-SEED.png")
     parser.add_argument("--video", type=Path, help="GIF file for a video of the trained policy; default: none")
     parser.add_argument("--frames", type=int, default=250, help="length of the video; default: 250")
-    return parser.parse_args()
+    args = parser.parse_args()
+    for name in ("steps", "lanes", "frames"):
+        if (number := getattr(args, name)) is not None and number < 1:
+            parser.error(f"--{name} is {number}: expected an integer from 1")
+    try:
+        torch.zeros(1, device=args.device).numpy(force=True)
+    except (AssertionError, RuntimeError) as error:
+        parser.error(f"--device is {args.device!r}, which cannot be used: {str(error).splitlines()[0]}")
+    return args
 
 
 def main() -> None:
     """Train a policy, write its learning curve, and record a video of it if asked to."""
     args = parse_arguments()
     task = find_task(args.task)
-    steps, lanes = args.steps or task.steps, args.lanes or task.lanes
+    task = replace(task, steps=args.steps or task.steps, lanes=args.lanes or task.lanes)
     torch.manual_seed(args.seed)
     Distribution.set_default_validate_args(False)  # saves a fifth of the time of a rollout
-    with make_env(task, args.address, lanes) as env:
+    with make_env(task, args.address, task.lanes) as env:
         random_return, mean_frame, deviation = measure_random_agent(env, task, args.seed)
         print(f"{env}\nmean return of random actions: {random_return:.2f}", flush=True)
         network = Network(env, task, mean_frame, deviation).to(args.device)
-        curve = train(Player(env, task, args.seed, args.device), network, steps, 60 * args.minutes)
+        curve = train(Player(env, task, args.seed, args.device), network, task.steps, 60 * args.minutes)
     if not curve:
-        raise SystemExit("no episode ended: expected more --steps or --minutes")
+        raise SystemExit("no episode ended: expected more --minutes")
     args.out.mkdir(parents=True, exist_ok=True)
-    path = args.out / f"{args.task}-{args.seed}.csv"
+    path, image_path = (args.out / f"{args.task}-{args.seed}.{suffix}" for suffix in ("csv", "png"))
     with path.open("w", newline="") as file:
         header = ("steps", "seconds", "mean_return", "random_return")
         csv.writer(file).writerows([header, *((*point, random_return) for point in curve)])
-    image_path = path.with_suffix(".png")
     returns = {"PPO": [(point[0], point[2]) for point in curve]}
     draw_learning_curves(image_path, returns, random_return, task.returns, f"{args.task}: mean return")
     print(f"mean return {curve[-1][2]:.2f}, random {random_return:.2f}. Learning curve: {path}, {image_path}")

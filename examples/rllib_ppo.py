@@ -2,12 +2,12 @@
 
 import argparse
 
+from worldloom.client.adaptors.rllib import make_rllib_env  # isort: skip  # first: it says what to install, if need be
+
 import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
-
-from worldloom.client.adaptors.rllib import make_rllib_env
 
 parser = argparse.ArgumentParser(description="PPO of RLlib learns to catch from pixels.")
 parser.add_argument("--address", default="local", help="server, HOST:PORT or unix:PATH; default: none")

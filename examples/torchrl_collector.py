@@ -3,13 +3,13 @@
 import argparse
 import time
 
+from worldloom.client.adaptors.torchrl import TorchRLEnv  # isort: skip  # first: it says what to install, if need be
+
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
-
-from worldloom.client.adaptors.torchrl import TorchRLEnv
 
 parser = argparse.ArgumentParser(description="A collector of TorchRL collects transitions of mazes.")
 parser.add_argument("--address", default="local", help="server, HOST:PORT or unix:PATH; default: none")
@@ -41,7 +41,13 @@ network = nn.Sequential(
 policy = TensorDictModule(network, in_keys=["observation"], out_keys=["action"])
 policy(env.reset())  # LazyLinear finds its size
 size = 32 * args.lanes
-collector = Collector(env, policy, frames_per_batch=size, total_frames=args.batches * size)
+collector = Collector(
+    env,
+    policy,
+    frames_per_batch=size,
+    total_frames=args.batches * size,
+    auto_register_policy_transforms=False,  # this policy has no memory that would need to know where episodes begin
+)
 buffer = ReplayBuffer(storage=LazyTensorStorage(8 * size, ndim=2), batch_size=256)
 start_s = time.perf_counter()
 for batch in collector:

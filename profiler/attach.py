@@ -156,7 +156,12 @@ def _read(connection: Connection, keys: Sequence[str]) -> list[Any]:
     """Read properties with one round trip: all requests are sent before the first reply is read."""
     for key in keys:
         connection.send(encode_property_request(key))
-    return [decode_property(connection.receive(), key) for key in keys]
+    values = []
+    for key in keys:
+        values.append(decode_property(connection.receive(), key))
+        connection.taken += 1
+        connection.release()
+    return values
 
 
 def _ratio(count: float, total: float) -> float:

@@ -55,7 +55,8 @@ All families share the following.
   lanes. `dmc` is different: its lane `k` has the seed `s + k`, as users of dm_control number their environments, so
   that worlds whose seeds are near share lanes.
 - **Episodes.** A lane's first step begins an episode and ignores its action, and so does the step after an episode's
-  last. An episode is terminated by the rules of its family (discount 0), or interrupted after `max_steps` (discount 1).
+  last, unless the setting `autoreset` says otherwise ([protocol.md](protocol.md)). An episode is terminated by the
+  rules of its family (discount 0), or interrupted after `max_steps` (discount 1).
 - **Cameras.** Every family has the camera `eye`. Every camera has these outputs, which may be requested alone or
   together: {_OUTPUT_LIST}, with one or four samples per pixel, in any size.
 - **Hidden** observations tell what the frames do not show. Use them to evaluate a learner, not as its input.

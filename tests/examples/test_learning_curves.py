@@ -113,6 +113,17 @@ def test_runs_are_summed_up(flags: list[str]) -> None:
         assert read_png(Path(f"new/{name}.png")).shape[0] == learning_curves.HEIGHT
 
 
+def test_rows_of_the_same_step_belong_together(tmp_path: Path) -> None:
+    """As in the files of Stable-Baselines3: evaluations have rows of their own, without the time."""
+    path = tmp_path / "progress.csv"
+    path.write_text("loss,at,time,return\n,1,0.5,\n,2,,0.25\n,2,1.5,\n3.0,3,,0.5\n2.0,3,2.5,0.75\n")
+    run = learning_curves.Run(("learner.py",), (0.0, 1.0), columns=("at", "time", "return"))
+    assert run.read(path) == [
+        {"steps": 2.0, "seconds": 1.5, "mean_return": 0.25},
+        {"steps": 3.0, "seconds": 2.5, "mean_return": 0.75},
+    ]
+
+
 def test_an_unknown_task_is_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     flags += ["one", "two"]
     with pytest.raises(SystemExit):

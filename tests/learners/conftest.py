@@ -12,7 +12,7 @@ from scripts.support.server_process import serving
 
 LIBRARIES = {
     "test_bench.py": ("stable_baselines3", "torchrl"),
-    "test_examples.py": ("stable_baselines3", "torchrl"),
+    "test_examples.py": ("matplotlib", "stable_baselines3", "torchrl"),
     "test_gymnasium.py": ("stable_baselines3",),  # in one of the environments, with each version of Gymnasium
     "test_pettingzoo.py": ("pettingzoo",),
     "test_ppo.py": ("matplotlib", "mujoco"),

@@ -1,12 +1,15 @@
 """The examples with learning libraries run as their page says, in short."""
 
-import csv
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
+from stable_baselines3 import PPO
 
-from tests.examples.test_examples import run
+from learning_curves import RUNS
+from tests.examples.test_examples import EXAMPLES, run
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +22,18 @@ def test_sb3_trains_and_is_evaluated(tmp_path: Path) -> None:
     found = re.fullmatch(r"mean return (-?\d\.\d\d)", printed.splitlines()[-1])
     assert found
     assert -1.0 <= float(found[1]) <= 1.0
-    with (tmp_path / "progress.csv").open() as file:
-        [row] = csv.DictReader(file)
-    assert int(row["time/total_timesteps"]) == 2048
-    assert -1.0 <= float(row["rollout/ep_rew_mean"]) <= 1.0
+    [point] = RUNS["sb3-catch"].read(tmp_path / "progress.csv")
+    assert point["steps"] == 2048
+    assert point["seconds"] > 0
+    assert f"{point['mean_return']:.2f}" == found[1]
+    assert PPO.load(tmp_path / "best_model").num_timesteps == 2048
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_sb3_learns_catch_with_its_own_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["sb3_catch.py", "--seed", "1", "--out", str(tmp_path)])
+    assert runpy.run_path(str(EXAMPLES / "sb3_catch.py"))["mean_return"] >= 0.9
 
 
 def test_torchrl_collects(server_address: str) -> None:

@@ -287,10 +287,49 @@ def test_it_writes_a_curve_and_a_video(flags: list[str], capsys: pytest.CaptureF
 
 
 def test_too_little_to_learn_from_is_told(flags: list[str]) -> None:
-    flags += ["catch", "--steps", "1", "--lanes", "2", "--minutes", "0"]
-    with pytest.raises(SystemExit, match=r"no episode ended: expected more --steps or --minutes"):
+    flags += ["catch", "--lanes", "2", "--minutes", "0"]
+    with pytest.raises(SystemExit, match=r"^no episode ended: expected more --minutes$"):
+        ppo.main()
+    flags += ["--steps", "7"]  # a ball falls for four steps, in each of two lanes
+    with pytest.raises(SystemExit, match=r"^--steps is 7: expected 8 or more, so that episodes end$"):
         ppo.main()
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["catch", "--lanes", "0"], "--lanes is 0: expected an integer from 1"),
+        (["catch", "--steps", "-5"], "--steps is -5: expected an integer from 1"),
+        (["catch", "--frames", "0"], "--frames is 0: expected an integer from 1"),
+        (["catch", "--device", "meta"], "--device is 'meta', which cannot be used: "),
+        (["catch", "--device", "tape"], "--device is 'tape', which cannot be used: "),
+        (["catch", "--device", "cuda:99"], "--device is 'cuda:99', which cannot be used: "),  # no machine has so many
+    ],
+)
+def test_wrong_options_are_refused(
+    flags: list[str], given: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags += given
+    with pytest.raises(SystemExit):
+        ppo.main()
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["dmc-foo-bar"], r"setting 'domain' is 'foo': expected one of acrobot, "),
+        (["dmc-cartpole-bar"], r"setting 'task' is 'bar': expected one of balance, "),
+        (["catch", "--address", "127.0.0.1:1"], r"no server at 127\.0\.0\.1:1: start one with"),
+        (["catch", "--address", "nowhere"], r"'nowhere' is not an address: expected HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_made_is_told_in_a_line(flags: list[str], given: list[str], told: str) -> None:
+    flags += given
+    with pytest.raises(SystemExit, match=told) as raised:
+        ppo.main()
+    assert "\n" not in str(raised.value)
 
 
 def test_a_task_without_an_end_is_refused(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,15 +118,6 @@ def test_algorithms_learn(algorithm: Any, policy: str, family: str, arguments: d
     env.close()
 
 
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_ppo_learns_catch_with_its_own_defaults() -> None:
-    env = SB3VecEnv("local", "catch", 8, width=36, height=36)
-    model = PPO("CnnPolicy", env, seed=1, device="cpu").learn(200_000)
-    assert np.mean([episode["r"] for episode in model.ep_info_buffer]) >= 0.9
-    env.close()
-
-
 def test_wrappers() -> None:
     wrap: Any
     for wrap in (
