@@ -13,10 +13,10 @@ TIMEOUT_S = 240.0
 """Kernels that were never compiled on this machine take most of a minute."""
 
 
-def run(name: str, *flags: str | Path, code: int = 0, warnings: str = "error") -> str:
+def run(name: str, *flags: str | Path, code: int = 0, warnings: str = "error", timeout_s: float = TIMEOUT_S) -> str:
     """What an example prints, run from the command line as readers do. Other libraries may warn of their own future."""
     command = [sys.executable, "-W", warnings, EXAMPLES / name, *flags]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     assert result.returncode == code, result.stdout + result.stderr
     return result.stdout if code == 0 else result.stderr
 
