@@ -31,11 +31,12 @@ evaluation = EvalCallback(
     callback_on_new_best=StopTrainingOnRewardThreshold(0.95),
     n_eval_episodes=200,
     eval_freq=model.n_steps,
+    deterministic=False,  # actions as they are sampled in training: the most likely ones catch long before
     best_model_save_path=args.out,
 )
 model.learn(args.steps, evaluation)
 model.set_parameters(f"{args.out}/best_model")
-mean_return, _ = evaluate_policy(model, test_env, n_eval_episodes=500)
+mean_return, _ = evaluate_policy(model, test_env, n_eval_episodes=500, deterministic=False)
 model.logger.record("eval/mean_reward", mean_return)
 model.dump_logs()
 print(f"mean return {mean_return:.2f}")
