@@ -23,7 +23,7 @@ from worldloom.server.engine.observations import ObservationField, ObservationRe
 from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
 from worldloom.server.engine.slices import begin_in_slices, separate
 from worldloom.server.engine.timing import Counters, TickBudget
-from worldloom.server.engine.world import FAILURES, Boundary, Step, World, finish_step
+from worldloom.server.engine.world import FAILURES, Autoreset, Boundary, Step, World, finish_step
 from worldloom.server.logs import Log
 from worldloom.worlds.family import LaneErrors
 from worldloom.worlds.lanes import FIRST, INTERRUPTED, LAST, RUNNING
@@ -122,9 +122,8 @@ def _step_lanes(pool: Pool, worlds: list[World], lanes: I64) -> None:
     masks = [_hold_lanes(world) for world in worlds]
     if any(mask is not None for mask in masks):
         pairs = zip(worlds, masks, strict=True)
-        is_held = np.concatenate(
-            [np.zeros(len(world.lanes), np.bool_) if mask is None else mask for world, mask in pairs]
-        )
+        parts = [np.zeros(len(world.lanes), np.bool_) if mask is None else mask for world, mask in pairs]
+        is_held = np.concatenate(parts)
         stepped = np.flatnonzero(~is_held)
         lanes, actions = lanes[stepped], {name: action[stepped] for name, action in actions.items()}
     pool.step(lanes, actions, worlds[0].action_repeat)
@@ -132,6 +131,8 @@ def _step_lanes(pool: Pool, worlds: list[World], lanes: I64) -> None:
 
 def _hold_lanes(world: World) -> NDArray[np.bool_] | None:
     """Record that this step leaves some lanes as they are; return them, or None."""
+    if world.autoreset is Autoreset.NEXT_STEP:  # it steps or begins all of them
+        return None
     held, kept = world.held_lanes, world.kept_lanes
     if held is not None:
         world.pool.hold(world.lanes[held])
