@@ -70,8 +70,8 @@ def draw_learning_curves(
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK)
     axes.set_xlabel("steps of all lanes together", color=INK)
-    axes.set_title(title, loc="left", color=INK, fontsize=12)
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=1 + len(curves), frameon=False)
+    axes.set_title(title, loc="left", color=INK, fontsize=12, pad=30)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1), ncols=1 + len(curves), frameon=False)
     figure.savefig(path)
 
 

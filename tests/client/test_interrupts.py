@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -15,6 +16,15 @@ from tests.support.shared_server import Served
 from worldloom import ClientError, LostConnection, VectorEnv, make_dm_env
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("streams", [1, 2])
 def test_real_interrupts_while_a_step_is_under_way(server: Served, streams: int) -> None:
     """The step can be received, or a reset goes on at once; the episodes are those without an interrupt."""
@@ -108,10 +118,9 @@ def test_a_lost_server_is_lost_for_every_stream_and_call() -> None:
     server = ServerProcess()
     env = VectorEnv(server.address, "catch", 4, flat=True, streams=2)
     env.reset()
-    env.send(np.zeros(4, np.int64))
     server.kill()
     for call in (
-        lambda: [env.recv(1) for _ in range(2)],
+        lambda: (env.send(np.zeros(4, np.int64)), env.recv(1)),
         lambda: env.step(np.zeros(4, np.int64)),
         env.recv,
         env.reset,
