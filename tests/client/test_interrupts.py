@@ -119,8 +119,13 @@ def test_a_lost_server_is_lost_for_every_stream_and_call() -> None:
     env = VectorEnv(server.address, "catch", 4, flat=True, streams=2)
     env.reset()
     server.kill()
+
+    def send_and_receive() -> None:
+        env.send(np.zeros(4, np.int64))
+        env.recv(1)
+
     for call in (
-        lambda: (env.send(np.zeros(4, np.int64)), env.recv(1)),
+        send_and_receive,
         lambda: env.step(np.zeros(4, np.int64)),
         env.recv,
         env.reset,
