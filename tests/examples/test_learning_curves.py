@@ -56,7 +56,7 @@ def test_each_curve_has_its_own_line(tmp_path: Path) -> None:
     image = read_png(tmp_path / "curves.png")
     pixel = 2 / (learning_curves.HEIGHT - learning_curves.TOP - learning_curves.BOTTOM)
     for color, value in zip(learning_curves.COLORS, (-0.5, 0.0, 0.5), strict=True):
-        assert height_of(image, color, 0.2) == pytest.approx(value, abs=2 * pixel)
+        assert height_of(image, color, 0.9) == pytest.approx(value, abs=2 * pixel)
     assert not (image == rgb(learning_curves.ORANGE)).all(axis=2).any()
 
 
