@@ -39,6 +39,8 @@ _TRIAL_GRACE_S = 0.5
 _SWITCH_INTERVAL_S = 0.001
 """Time that a thread may hold the GIL while others wait. The engine and the event loop alternate all the time, and
 Python's default of 5 ms is several times what a step takes."""
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that stop a server."""
 SERVICE: str = dm_env_rpc_pb2.DESCRIPTOR.services_by_name["Environment"].full_name
 
 
@@ -101,6 +103,7 @@ async def _serve(
         await _first_of(_all_ended(streams, trials), signals.get(), timeout_s=GRACE_S)
         await server.stop(grace=None if trials is None else _TRIAL_GRACE_S)
         await _wait_for_other_tasks()
+    _ignore_signals()
     log.info("stopped")
 
 
@@ -134,10 +137,22 @@ async def _add_health(server: grpc.aio.Server, services: Sequence[str]) -> healt
     return servicer
 
 
+def _ignore_signals() -> None:
+    """Ignore further signals: the server has stopped, and the process is about to end with code 0.
+
+    The event loop would restore their default when it closes, and a signal would then change the exit code.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    for one in _STOPPING:
+        asyncio.get_running_loop().remove_signal_handler(one)
+        signal.signal(one, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+
+
 def _catch_signals() -> "asyncio.Queue[signal.Signals]":
     """Return a queue of the signals to stop."""
     caught: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for one in (signal.SIGTERM, signal.SIGINT):
+    for one in _STOPPING:
         asyncio.get_running_loop().add_signal_handler(one, caught.put_nowait, one)
     return caught
 
