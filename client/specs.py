@@ -21,7 +21,7 @@ class Spec:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    """Of all lanes: the first dimension is the number of lanes, or -1 if it varies from reply to reply."""
+    """Shape of all lanes together: the first dimension is their number, or -1 if it varies from reply to reply."""
     low: np.ndarray | None
     """The least value, for all elements or for each; None: no limit but the dtype's own."""
     high: np.ndarray | None

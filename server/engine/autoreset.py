@@ -117,7 +117,7 @@ class FinalObserver:
         drawn: list[tuple[str, int, int]] = []
         for step in steps:
             step.final = _observe_lanes(step)
-            for camera, bits in _cameras(step):
+            for camera, bits in step.request.final_cameras:
                 views = _views(step, camera, bits)
                 tables.append(views)
                 offsets.append(_frame_offsets(step, camera, len(views.lane)))
@@ -154,15 +154,6 @@ def _observe_lanes(step: Step) -> list[np.ndarray]:
             value = world.pool.observe(_ended_lanes(step), str(spec.final_of), step.agent.index)
             found.append(np.ascontiguousarray(value, spec.dtype).reshape(len(world.ended), *spec.shape[1:]))
     return found
-
-
-def _cameras(step: Step) -> Iterable[tuple[str, int]]:
-    """Return the cameras of the final frames, and the bits of their outputs."""
-    cameras: dict[str, int] = {}
-    for spec in step.request.final_observations:
-        if spec.camera is not None:
-            cameras[spec.camera] = cameras.get(spec.camera, 0) | 1 << spec.output
-    return cameras.items()
 
 
 def _views(step: Step, camera: str, bits: int) -> ViewTable:

@@ -196,24 +196,31 @@ class ObservationRequest:
     def __init__(self, observations: tuple[ObservationSpec, ...], layout: ReplyLayout) -> None:
         self.observations = observations
         self.final_observations = tuple(spec for spec in observations if spec.final_of is not None)
-        """Those of episodes that ended with the step. They come last."""
+        """Observations of episodes that ended with the step. They come last."""
         self.layout = layout
         self.data_bytes = sum(spec.data_bytes for spec in observations)
         """Bytes of data in a reply."""
         self.is_shared = any(spec.shared_frame for spec in observations)
         """Some frames go into shared memory."""
-        cameras: dict[str, int] = {}
-        for spec in observations:
-            if spec.camera is not None and spec.final_of is None:
-                cameras[spec.camera] = cameras.get(spec.camera, 0) | 1 << spec.output
-        self.cameras = tuple(cameras.items())
+        self.cameras = _camera_outputs([spec for spec in observations if spec.final_of is None])
         """(camera, bits of the outputs)."""
+        self.final_cameras = _camera_outputs(self.final_observations)
+        """The same for frames of episodes that ended with the step."""
         self.family_names = tuple(
             spec.name
             for spec in observations
             if spec.camera is None and spec.final_of is None and spec.name not in _EVERY_WORLD
         )
         """Names of the family's own observations among them."""
+
+
+def _camera_outputs(observations: Sequence[ObservationSpec]) -> tuple[tuple[str, int], ...]:
+    """Return the cameras of these observations, each with the bits of its outputs."""
+    cameras: dict[str, int] = {}
+    for spec in observations:
+        if spec.camera is not None:
+            cameras[spec.camera] = cameras.get(spec.camera, 0) | 1 << spec.output
+    return tuple(cameras.items())
 
 
 class AgentSpecs:

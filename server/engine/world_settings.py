@@ -76,7 +76,7 @@ OBSERVATIONS = "observations"
 """A list of names, a type that the table above does not have."""
 
 VECTOR_SETTINGS = ("lanes", "first_lane", "autoreset")
-"""Those that are for vector worlds only."""
+"""Settings of CreateWorld that only vector worlds have."""
 _LISTS = ("seed", "first_lane")
 """Settings that may be lists, with an element for each lane."""
 _MASKS = ("seed_mask", "reset_mask")

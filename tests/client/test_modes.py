@@ -220,7 +220,7 @@ def record(env: VectorEnv, steps: int) -> dict[int, list[tuple[Any, ...]]]:
 @pytest.mark.parametrize("place", ["local", "grpc", "shm"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_lanes_in_any_order_see_the_same(server: Served, mode: Any, place: Any) -> None:
-    """What recv gives is what step gives, whichever streams are ready, and in whatever order actions are sent."""
+    """Results of recv equal those of step, whichever streams are ready, and in whatever order actions are sent."""
     many: dict[str, Any] = {
         **GIVEN, "flat": True, "observations": ["eye.gray"], "autoreset": mode, "seed": 11, "frame_stack": 2,
         "episode_statistics": True,

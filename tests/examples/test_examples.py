@@ -14,7 +14,7 @@ TIMEOUT_S = 240.0
 
 
 def run(name: str, *flags: str | Path, code: int = 0, warnings: str = "error", timeout_s: float = TIMEOUT_S) -> str:
-    """What an example prints, run from the command line as readers do. Other libraries may warn of their own future."""
+    """Return the output of an example, run as readers do. Other libraries may warn of their own future."""
     command = [sys.executable, "-W", warnings, EXAMPLES / name, *flags]
     result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     assert result.returncode == code, result.stdout + result.stderr

@@ -75,7 +75,7 @@ with open(folder + "/curve.csv", "w") as file:
 
 @pytest.fixture
 def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of the command line, to add to."""
+    """Options of the command line, to add to."""
     (tmp_path / "learner.py").write_text(LEARNER)
     program = (str(tmp_path / "learner.py"),)
     runs = {

@@ -106,7 +106,7 @@ def test_advantages_are_sums_of_surprises_within_an_episode() -> None:
 
 
 def log_prob_and_entropy(network: ppo.Network, outputs: np.ndarray, action: np.ndarray) -> tuple[float, float]:
-    """Of one row, as textbooks have them."""
+    """Return log-probability and entropy of one row, by the textbook formulas."""
     if network.is_continuous:
         variance = np.exp(2 * network.log_std.detach().double().numpy())
         density = np.exp(-((action - outputs) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
@@ -262,7 +262,7 @@ def test_the_video_shows_what_the_policy_saw(tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture
 def flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of the command line, to add to."""
+    """Options of the command line, to add to."""
     given = ["ppo.py"]
     monkeypatch.setattr(sys, "argv", given)
     monkeypatch.chdir(tmp_path)
