@@ -191,40 +191,58 @@ def _name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
+_ANNOUNCE_AFTER_S = 1.0
+"""Compiling that takes less is not announced: a few functions that a start with a warm cache lacks, such as those of a
+family that is used for the first time."""
 _announced: list[object] = []
 """Listeners that have announced compiling: the headline is written once in a process."""
 
 
 class _CompileListener(event.Listener):  # type: ignore[misc]
-    """Counts our functions as they are compiled and reports them on stderr, from the first one on."""
+    """Counts our functions as they are compiled, and reports them on stderr once that has taken a while.
+
+    Kernels call many functions that are compiled with them, so there are events in time while a large one is compiled.
+    """
 
     def __init__(self, cleanup: ExitStack) -> None:
         self._cleanup = cleanup
-        self._update: Callable[[float, str], None] = lambda fraction, note: None
+        self._update: Callable[[float, str], None] | None = None
         self._done: set[str] = set()
-        self._began_s = 0.0
+        self._began_s: float | None = None
 
     def on_start(self, event: Any) -> None:
-        if not self._began_s and _name(event.data["dispatcher"].py_func) in _functions:
-            self._began_s = time.monotonic()
-            title = "worldloom: compiling its kernels, once on this machine"
-            self._update = self._cleanup.enter_context(show_progress(title, plain_lines=False))
-            if not _announced and not is_terminal(sys.stderr):
-                print(title, file=sys.stderr, flush=True)
+        if _name(event.data["dispatcher"].py_func) in _functions:
+            if self._began_s is None:
+                self._began_s = time.monotonic()
+            self._announce_if_slow()
 
     def on_end(self, event: Any) -> None:
         name = _name(event.data["dispatcher"].py_func)
-        if name in _functions and name not in self._done:
-            self._done.add(name)
+        if name not in _functions or name in self._done:
+            return
+        self._done.add(name)
+        self._announce_if_slow()
+        if self._update is not None:
             count = f"{len(self._done)} of {len(_functions)} functions"
             self._update(len(self._done) / len(_functions), count)
             if len(self._done) % 8 == 0 and not is_terminal(sys.stderr):
                 print(f"worldloom: compiled {count}", file=sys.stderr, flush=True)  # worldloom.server.launch reads it
 
+    def _announce_if_slow(self) -> None:
+        if self._update is None and self._elapsed_s() >= _ANNOUNCE_AFTER_S:
+            title = "worldloom: compiling its kernels, once on this machine"
+            self._update = self._cleanup.enter_context(show_progress(title, plain_lines=False))
+            if not _announced and not is_terminal(sys.stderr):
+                print(title, file=sys.stderr, flush=True)
+
+    def _elapsed_s(self) -> float:
+        """Return the time since the first function, 0 before it."""
+        return 0.0 if self._began_s is None else time.monotonic() - self._began_s
+
     def finish(self) -> None:
-        """Report how long it took, if anything was compiled."""
-        if self._began_s:
-            took = f"in {time.monotonic() - self._began_s:.0f} s"
+        """Report how long it took, if compiling was announced."""
+        if self._update is not None:
+            took = f"in {self._elapsed_s():.0f} s"
             result = f"{len(self._done)} more {took}" if _announced else f"{took}, kept in {CACHE_FOLDER}"
             print(f"worldloom: compiled {result}", file=sys.stderr, flush=True)
             _announced.append(self)
@@ -232,7 +250,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]
 
 @contextmanager
 def announce_compiling() -> Iterator[None]:
-    """Report on stderr which kernels the block compiles; silent when all come from the cache."""
+    """Report on stderr which kernels the block compiles; silent when all come from the cache, or nearly all."""
     with ExitStack() as cleanup:
         listener = _CompileListener(cleanup)
         with event.install_listener("numba:compile", listener):

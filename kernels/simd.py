@@ -256,6 +256,12 @@ def sqrt(typing_context: Any, vector: Any) -> Generated:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def absolute(typing_context: Any, vector: Any) -> Generated:
+    """Return the absolute value of each element."""
+    return vector(vector), _by_llvm("fabs")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def multiply_halves(typing_context: Any, vector: Any, other: Any) -> Generated:
     """Multiply int32 elements as pairs of 16-bit numbers: low by low, high by high, each modulo 2^16."""
 
@@ -278,6 +284,55 @@ def change_mask(typing_context: Any, before: Any, vector: Any) -> Generated:
         return builder.zext(bits, ir.IntType(64))
 
     return types.uint64(INT_VECTOR, INT_VECTOR), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def is_any_above(typing_context: Any, vector: Any, limit: Any) -> Generated:
+    """Return whether an element of a vector of float32 is above a limit, or is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        above = builder.fcmp_unordered(">", arguments[0], broadcast(builder, arguments[1], LLVM_FLOATS))
+        bits = builder.bitcast(above, ir.IntType(SIMD_WIDTH))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    return types.boolean(FLOAT_VECTOR, types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def is_any_below(typing_context: Any, vector: Any, limit: Any) -> Generated:
+    """Return whether an element of a vector of float32 is below a limit, or is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        below = builder.fcmp_unordered("<", arguments[0], broadcast(builder, arguments[1], LLVM_FLOATS))
+        bits = builder.bitcast(below, ir.IntType(SIMD_WIDTH))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    return types.boolean(FLOAT_VECTOR, types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def at_least_mask(typing_context: Any, vector: Any, limit: Any) -> Generated:
+    """Return a mask whose bit k is set where element k is at least the limit; not where NaN is compared."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values, limit = arguments[0], _as_vector(builder, arguments[1], arguments[0].type)
+        compare = builder.icmp_signed if signature.args[0] == INT_VECTOR else builder.fcmp_ordered
+        bits = builder.bitcast(compare(">=", values, limit), ir.IntType(SIMD_WIDTH))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.uint64(vector, _as_operand(limit, vector)), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def rows_from(typing_context: Any, number: Any) -> Generated:
+    """Return the vector of float64 number, number + 1, …, number + 7 of an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        steps = ir.Constant(LLVM_INTS, list(range(SIMD_WIDTH)))
+        counted = builder.add(broadcast(builder, arguments[0], LLVM_INTS), steps)
+        return builder.sitofp(counted, context.get_value_type(DOUBLE_VECTOR))
+
+    return DOUBLE_VECTOR(types.int32), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

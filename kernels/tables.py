@@ -45,6 +45,7 @@ class AssetTable(NamedTuple):
     corners: F32  # [C, 3] distinct positions of each mesh; padded to a whole SIMD vector
     triangle_corners: I32  # [T, 3] relative to the mesh's first corner
     triangle_is_flat: U8  # [T] 1 where the three normals are the same
+    triangle_continues: U8  # [T] 1 where it lies in the plane of the one before and continues its normal and UVs
     mesh_first_triangle: I32  # [M]
     mesh_triangle_count: I32  # [M]
     mesh_first_corner: I32  # [M]
@@ -52,12 +53,19 @@ class AssetTable(NamedTuple):
     mesh_center: F32  # [M, 3] of the bounding box
     mesh_half_size: F32  # [M, 3] of the bounding box
     mesh_is_two_sided: U8  # [M] 1: back faces are drawn too, with normals turned to the viewer
+    mesh_hollow: F32  # [M] part of the bounding box, around its centre, from where no front of a triangle is seen
+    mesh_front: F32  # [M, 3] normal of a one-sided mesh that is flat, of any length; 0 for all others
     mesh_coarser: I32  # [M] mesh of the next level of detail, drawn where this one is small on the screen, or NO_MESH
     mesh_coarser_size: F32  # [M, 3] see CoarserMesh.size in render/meshes.py
     texels: U32  # [X, P] all mip levels one after another, red in the lowest byte, then green, blue
-    texel_rows: U32  # [X, Q] the same, each row followed by its first texel, so that right neighbours are adjacent
+    texel_rows: U32  # [X, 2·size²] the same, each row followed by its first texel, so that right neighbours are
+    # adjacent; level k begins at 2·size² - (2·size² >> 2k), which is far enough for those before it
     mip_first_texel: I32  # [levels] index of each level's first texel; level k has (size >> k)² texels
     texture_size: int  # side of level 0, a power of two
+
+
+ASSET_DIMENSIONS = (2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 2, 1, 2, 2, 2, 1, 0)
+"""Dimensions of each column; 0 is an integer."""
 
 
 class InstanceTable(NamedTuple):
@@ -70,6 +78,9 @@ class InstanceTable(NamedTuple):
     uv_scale: F32  # [N, 2] multiplies the mesh's UVs
     label: U8  # [N] value in segmentation; 0 is the background
     shine: F32  # [N, 3] emission, specular reflection and its exponent; used in lanes with lamps
+
+
+INSTANCE_DIMENSIONS = (1, 3, 2, 1, 2, 1, 2)
 
 
 class LaneTable(NamedTuple):
@@ -91,6 +102,9 @@ class LaneTable(NamedTuple):
     fog_range: F32  # [L, 2] depth in metres where fog begins and where it is complete; end <= begin: no fog
 
 
+LANE_DIMENSIONS = (1, 1, 1, 2, 2, 2, 2, 2, 2, 1, 1, 3, 2, 2)
+
+
 class ViewTable(NamedTuple):
     """Views: a row is one camera of one lane, to be drawn at one size."""
 
@@ -105,6 +119,8 @@ class ViewTable(NamedTuple):
     outputs: U8  # [V] bits of RGB, GRAY, DEPTH, SEGMENTATION
     samples: U8  # [V] 1, or 4 for antialiasing
 
+
+VIEW_DIMENSIONS = (1, 3, 1, 1, 1, 1, 1, 1, 1, 1)
 
 Table = TypeVar("Table", AssetTable, InstanceTable, LaneTable, ViewTable)
 

@@ -12,6 +12,8 @@ from worldloom.kernels.tables import F32, I32, I64, MAX_LAMPS, NO_MESH, NO_TEXTU
 
 SKY_SIDES = 6
 """Textures of a sky box."""
+AXES_TOLERANCE = 1e-3
+"""Largest error of the dot products of a camera's axes; a product of thousands of float32 rotations stays below."""
 _LARGEST = 3.4028234663852886e38
 """Largest finite float32."""
 

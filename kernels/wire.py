@@ -23,6 +23,23 @@ def write_rows(rows: U8, starts: I64, arena: U8) -> None:
 
 
 @kernel_holding_gil
+def write_outcomes(lanes: I64, columns: tuple[U8, U8, U8], firsts: I64, sizes: I64, starts: I64, arena: U8) -> None:
+    """Copy bytes of some rows of three columns to the arena, those of column c from starts[c] on.
+
+    Of each of the rows `lanes` these are the sizes[c] bytes from byte firsts[c] on. A column with a start of -1 is
+    left out.
+    """
+    for c in range(3):
+        column, first, size, start = columns[c], firsts[c], sizes[c], starts[c]
+        if start >= 0:
+            for k in range(lanes.size):
+                row = lanes[k]
+                for i in range(size):
+                    arena[start + i] = column[row, first + i]
+                start += size
+
+
+@kernel_holding_gil
 def write_varints(rows: I64, starts: I64, arena: U8) -> None:
     """Write row k of `rows` [n, size] as varints of VARINT_BYTES each, from starts[k] on."""
     for k in range(rows.shape[0]):
@@ -37,10 +54,11 @@ def write_varints(rows: I64, starts: I64, arena: U8) -> None:
 
 
 @kernel_holding_gil
-def read_varints(data: U8, values: I64) -> int:
-    """Read varints into `values` until the data ends; return their number, or -1 if the data is truncated or malformed.
+def read_varints(data: U8, least: int, most: int, values: I64) -> int:
+    """Read varints into `values` until the data ends; return their number.
 
-    Those beyond the size of `values` are counted but not stored.
+    Those beyond the size of `values` are counted but not stored. -1 if the data is truncated or malformed, or has a
+    value that is not from `least` to `most`.
     """
     count = 0
     position = 0
@@ -57,7 +75,10 @@ def read_varints(data: U8, values: I64) -> int:
             shift += 7
             if byte < 0x80:
                 break
+        number = np.int64(value)
+        if number < least or number > most:
+            return -1
         if count < values.shape[0]:
-            values[count] = np.int64(value)
+            values[count] = number
         count += 1
     return count

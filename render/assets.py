@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import numpy as np
 
 from worldloom.kernels.simd import SIMD_WIDTH
-from worldloom.kernels.tables import I32, NO_MESH, U8, U32, AssetTable
+from worldloom.kernels.tables import F32, I32, NO_MESH, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
 
-_TEXTURE_COPIES = 3
-"""A texture in the library, and twice in the asset table."""
+_TEXTURE_COPIES = 3.5
+"""A texture in the library, and twice in the asset table, once with rows of its own length."""
 
 
 class AssetLibrary:
@@ -83,7 +83,7 @@ class AssetLibrary:
                 raise ValueError(f"cannot add texture {name!r}: expected a name that is not in use")
             self._textures[name] = levels
             self._note_change()
-            self.memory_bytes += _TEXTURE_COPIES * levels.nbytes
+            self.memory_bytes += int(_TEXTURE_COPIES * levels.nbytes)
             return len(self._textures) - 1
 
     def mesh(self, name: str) -> int:
@@ -159,6 +159,7 @@ class AssetLibrary:
             corners=np.concatenate([*corners, np.zeros((SIMD_WIDTH - 1, 3), np.float32)]),
             triangle_corners=np.concatenate([of[mesh.triangles] for of, mesh in zip(corner_of, parts, strict=True)]),
             triangle_is_flat=np.array((normals == normals[:, :1]).all(axis=(1, 2)), np.uint8),
+            triangle_continues=np.concatenate([_find_continued(mesh) for mesh in parts]),
             mesh_first_triangle=_starts(triangle_counts),
             mesh_triangle_count=triangle_counts,
             mesh_first_corner=_starts(corner_counts),
@@ -166,14 +167,14 @@ class AssetLibrary:
             mesh_center=(lowest + highest) / 2,
             mesh_half_size=(highest - lowest) / 2,
             mesh_is_two_sided=np.array([mesh.two_sided for mesh in parts], np.uint8),
+            mesh_hollow=np.array([_measure_hollow(mesh) for mesh in parts], np.float32),
+            mesh_front=np.array([_find_front(mesh) for mesh in parts], np.float32),
             mesh_coarser=coarser,
             mesh_coarser_size=np.array(
                 [mesh.coarser.size if mesh.coarser else (0, 0, 0) for mesh in parts], np.float32
             ),
             texels=texels,
-            texel_rows=np.concatenate(
-                [_closed_rows(texels, first, side) for first, side in zip(first_texels, sides, strict=True)], axis=1
-            ),
+            texel_rows=_close_rows(texels, first_texels, self.texture_size),
             mip_first_texel=first_texels,
             texture_size=self.texture_size,
         )
@@ -201,9 +202,63 @@ def _write_mesh(table: AssetTable, number: int, before: list[Mesh], mesh: Mesh) 
     table.triangle_corners[triangles] = corner_of[mesh.triangles]
     normals = table.normals[table.triangles[triangles]]
     table.triangle_is_flat[triangles] = (normals == normals[:, :1]).all(axis=(1, 2))
+    table.triangle_continues[triangles] = _find_continued(mesh)
+    table.mesh_hollow[number] = _measure_hollow(mesh)
+    table.mesh_front[number] = _find_front(mesh)
     lowest, highest = mesh.positions.min(axis=0), mesh.positions.max(axis=0)
     table.mesh_center[number] = (lowest + highest) / 2
     table.mesh_half_size[number] = (highest - lowest) / 2
+
+
+def _find_continued(mesh: Mesh) -> U8:
+    """Return 1 for each triangle that, with the one before it, forms a parallelogram of one normal and affine UVs."""
+    numbers = np.concatenate([mesh.positions, mesh.uvs, mesh.normals], axis=1).astype(np.float64)[mesh.triangles]
+    before, after = numbers[:-1], numbers[1:]
+    continues = np.zeros(len(numbers), np.bool_)
+    for i in range(3):
+        for j in range(3):
+            # They share an edge, in opposite directions; the corners i and j that are left are opposite to each other.
+            a, b, c = before[:, i], before[:, i - 2], before[:, i - 1]
+            shares = (after[:, j - 2] == c).all(axis=1) & (after[:, j - 1] == b).all(axis=1)
+            continues[1:] |= shares & (after[:, j] == b + c - a).all(axis=1)
+    flat = (numbers[:, :, 5:] == numbers[:, :1, 5:]).all(axis=(1, 2))
+    continues[1:] &= flat[:-1] & flat[1:]
+    # At most two in a row: the first of a pair is never the second of another.
+    for triangle in np.flatnonzero(continues):
+        continues[triangle] &= not continues[triangle - 1]
+    return continues.astype(np.uint8)
+
+
+_HOLLOW_MARGIN = 0.9
+"""Far enough inside that no rounding in a kernel turns a triangle's front to the eye."""
+
+
+def _measure_hollow(mesh: Mesh) -> float:
+    """Return how much of the bounding box, around its centre, lies behind all triangles of a one-sided mesh.
+
+    0 where that is nothing, and for two-sided meshes.
+    """
+    lowest, highest = mesh.positions.min(axis=0).astype(np.float64), mesh.positions.max(axis=0).astype(np.float64)
+    a, b, c = mesh.positions.astype(np.float64)[mesh.triangles].transpose(1, 0, 2)
+    normals = np.cross(b - a, c - a)
+    behind = np.einsum("ij,ij->i", normals, a - (lowest + highest) / 2)
+    reach = np.abs(normals) @ ((highest - lowest) / 2)
+    if mesh.two_sided or not (behind > 0).all():
+        return 0.0
+    return float(min(_HOLLOW_MARGIN * (behind / reach).min(), 1.0))
+
+
+def _find_front(mesh: Mesh) -> F32:
+    """Return the normal of a one-sided mesh whose triangles lie in one plane and face the same way, else 0.
+
+    The centre of the bounding box is exactly in the plane through all corners that has this normal: kernels rely on it.
+    """
+    corners = mesh.positions.astype(np.float64)[mesh.triangles]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    front = (normals[0] / max(np.abs(normals[0]).max(), np.finfo(np.float64).tiny)).astype(np.float32)
+    center = (mesh.positions.min(axis=0) + mesh.positions.max(axis=0)) / 2
+    is_flat = not ((corners - center) @ front.astype(np.float64)).any() and (normals @ front > 0).all()
+    return np.zeros(3, np.float32) if mesh.two_sided or mesh.coarser is not None or not is_flat else front
 
 
 def _with_coarser(known: Iterable[Mesh]) -> tuple[list[Mesh], I32]:
@@ -221,10 +276,17 @@ def _starts(counts: I32) -> I32:
     return np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
 
 
-def _closed_rows(texels: U32, first: int, side: int) -> U32:
-    """Return one mip level of all textures, flattened, with the first texel of each row repeated at its end."""
-    level = texels[:, first : first + side * side].reshape(-1, side, side)
-    return np.concatenate([level, level[:, :, :1]], axis=2).reshape(len(texels), -1)
+def _close_rows(texels: U32, first_texels: I32, size: int) -> U32:
+    """Return all mip levels of all textures with the first texel of each row repeated at its end."""
+    twice = 2 * size * size
+    closed = np.zeros((len(texels), twice), np.uint32)
+    for level, first in enumerate(first_texels.tolist()):
+        side, start = size >> level, twice - (twice >> 2 * level)
+        rows = texels[:, first : first + side * side].reshape(-1, side, side)
+        closed[:, start : start + side * (side + 1)] = np.concatenate([rows, rows[:, :, :1]], axis=2).reshape(
+            len(texels), -1
+        )
+    return closed
 
 
 def _mip_chain(pixels: U8) -> U32:

@@ -12,7 +12,7 @@ import numpy as np
 from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES
 from worldloom.kernels.raster.scratch import MAX_WIDTH
 from worldloom.kernels.tables import I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, U8, ViewTable
-from worldloom.kernels.views import SKY_SIDES, find_invalid_camera, is_valid_draw
+from worldloom.kernels.views import AXES_TOLERANCE, SKY_SIDES, find_invalid_camera, is_valid_draw
 from worldloom.render.views import frame_bytes
 
 if TYPE_CHECKING:
@@ -24,29 +24,17 @@ _DTYPES = tuple(
     for name in ("int32", "float32", "uint8", "float32", "float32", "float32", "int32", "int32", "uint8", "uint8")
 )
 """Dtypes of the columns of a view table."""
-_AXES_TOLERANCE = 1e-3
-"""Largest error of the dot products of a camera's axes; a product of thousands of float32 rotations stays below."""
 
 
 def check_draw(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
     """Raise ValueError if a draw is not valid."""
     if not _is_valid(scene, views, arena, offsets):
-        _raise_first_error(scene, views, arena, offsets)
+        raise_first_error(scene, views, arena, offsets)
 
 
 def _is_valid(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool:
     """Return whether a draw is valid."""
-    count, camera = len(views.lane), views.camera
-    shape, pose_shape = (count,), (count, 3, 4)
-    columns: Iterator[tuple[np.ndarray, np.dtype[Any]]] = zip(views, _DTYPES, strict=True)
-    for column, dtype in columns:
-        if column.dtype != dtype or column.shape != (pose_shape if column is camera else shape):
-            return False
-        if not column.flags.c_contiguous:
-            return False
-    if offsets.dtype != _I64 or offsets.shape != (count, OUTPUT_COUNT) or not offsets.flags.c_contiguous:
-        return False
-    if arena.dtype != _U8 or arena.ndim != 1 or not arena.flags.carray:
+    if not has_valid_arrays(views, arena, offsets):
         return False
     lanes, instances, table = scene.lanes, scene.instances, scene.assets.table
     return is_valid_draw(
@@ -62,11 +50,26 @@ def _is_valid(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool
         instances.texture,
         len(table.mesh_first_triangle),
         len(table.texels),
-        _AXES_TOLERANCE,
+        AXES_TOLERANCE,
     )
 
 
-def _raise_first_error(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
+def has_valid_arrays(views: ViewTable, arena: U8, offsets: I64) -> bool:
+    """Return whether the arrays of a draw have the expected dtypes and shapes and are contiguous."""
+    count, camera = len(views.lane), views.camera
+    shape, pose_shape = (count,), (count, 3, 4)
+    columns: Iterator[tuple[np.ndarray, np.dtype[Any]]] = zip(views, _DTYPES, strict=True)
+    for column, dtype in columns:
+        if column.dtype != dtype or column.shape != (pose_shape if column is camera else shape):
+            return False
+        if not column.flags.c_contiguous:
+            return False
+    if offsets.dtype != _I64 or offsets.shape != (count, OUTPUT_COUNT) or not offsets.flags.c_contiguous:
+        return False
+    return arena.dtype == _U8 and arena.ndim == 1 and arena.flags.carray
+
+
+def raise_first_error(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> None:
     """Raise ValueError for the first error of a draw that is not valid."""
     _check_arrays(views, arena, offsets)
     lanes = len(scene.lanes.first_row)
@@ -124,7 +127,7 @@ def _check_cameras(views: ViewTable) -> None:
         "a finite number, above 0 in perspective",
     )
     _raise_if(far, ~(np.isfinite(far) & (far > near)), "far", "a finite number above near")
-    view = find_invalid_camera(views.camera, _AXES_TOLERANCE)
+    view = find_invalid_camera(views.camera, AXES_TOLERANCE)
     if view >= 0:
         raise ValueError(
             f"view {view}: camera is {views.camera[view].tolist()}, expected finite numbers whose first three columns "

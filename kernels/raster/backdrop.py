@@ -32,7 +32,7 @@ MAX_PIXELS = 1 << 17
 """Largest view that uses a backdrop: all backdrops of a worker then take at most 8 MiB."""
 MAX_ROWS = 64
 """Most still rows of a view that uses a backdrop."""
-_VIEW_KEY_SIZE, _ROW_KEY_SIZE = 44, 23
+_VIEW_KEY_SIZE, _ROW_KEY_SIZE = 46, 23
 KEY_SIZE = _VIEW_KEY_SIZE + MAX_LAMPS * LAMP_SIZE + MAX_ROWS * _ROW_KEY_SIZE
 NONE, FOUND, NEW = 0, 1, 2
 """Results of find_backdrop: draw without one; use the cached one; draw a new one first."""
@@ -63,20 +63,20 @@ def allocate_backdrops(pixels: int) -> Backdrops:
 
 @device_function
 def find_backdrop(
-    instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, backdrops: Backdrops
+    instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, band: I64, backdrops: Backdrops
 ) -> tuple[int, np.uint64]:
-    """Look up the backdrop of a view; return NONE, FOUND or NEW, and its entry.
+    """Look up the backdrop of a band of a view; return NONE, FOUND or NEW, and its entry.
 
     A new one is drawn when the same view misses an entry twice in a row: a camera that moves would waste it.
     """
     lane = views.lane[view]
     still = np.int64(lanes.static_rows[lane])
-    pixels = padded(views.width[view]) * np.uint64(views.height[view])
+    pixels = padded(views.width[view]) * np.uint64(band[1] - band[0])
     capacity = np.uint64(backdrops.colors.size - SIMD_WIDTH) // np.uint64(CACHE_ENTRIES)
     most = min(lanes.row_count[lane], MAX_ROWS)
     if still <= 0 or still > most or views.samples[view] != 1 or pixels > capacity:
         return NONE, np.uint64(0)
-    length = _write_key(instances, lanes, views, view, still, backdrops.view_key)
+    length = _write_key(instances, lanes, views, view, band, still, backdrops.view_key)
     mixed = np.uint64(still)
     for k in range(_VIEW_KEY_SIZE):
         mixed = (mixed ^ np.uint64(np.uint32(backdrops.view_key[k]))) * np.uint64(0x9E3779B97F4A7C15)
@@ -104,7 +104,7 @@ def _is_same(backdrops: Backdrops, entry: np.uint64, length: int) -> bool:
 
 @inlined
 def _write_key(
-    instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, still: int, key: I32
+    instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, band: I64, still: int, key: I32
 ) -> np.int64:
     """Write the bits of everything that the frame of a view's still rows depends on; return the length of the key."""
     lane = views.lane[view]
@@ -124,6 +124,7 @@ def _write_key(
         key[36 + k] = _bits(lanes.fog_color[lane, k])
     key[39], key[40], key[41] = _bits(lanes.fog_range[lane, 0]), _bits(lanes.fog_range[lane, 1]), still
     key[42], key[43] = lanes.sky_textures[lane], lanes.lamp_count[lane]
+    key[44], key[45] = band[0], band[1]
     at = np.int64(_VIEW_KEY_SIZE)
     for lamp in range(lanes.lamp_count[lane]):
         for k in range(LAMP_SIZE):

@@ -56,6 +56,7 @@ class Scratch(NamedTuple):
     cells: I32  # [most corners of a mesh] cell of the sample grid that each lies in, see visibility.py
     selected: I32  # [capacity] triangles of a mesh that may be visible
     polygon: F64  # [4, 2] a triangle cut by the near plane: pixel x, y
+    spans: I32  # [2 * SIMD_WIDTH] first pixel of eight rows of a triangle, and the pixel after their last
     record_ints: I32  # [capacity, RECORD_INTS] triangle records: a row for each triangle that may be visible
     record_floats: F64  # [capacity, RECORD_FLOATS]
     nearness: F32  # [4 * pixels] a part for each sample, rows padded to whole vectors
@@ -65,8 +66,9 @@ class Scratch(NamedTuple):
     colors: U32  # [COLOR_BUFFERS * STRIDE] finished pixels of a row, red in the lowest byte
     runs: I32  # [STRIDE] first pixel of each run of a row, see find_runs
     constants: F32  # [CONSTANTS_SIZE]
-    restored: I64  # [3] backdrop in the visibility buffer or NO_BACKDROP; rows [from, to) drawn over it
+    restored: I64  # [3] backdrop in the visibility buffer or NO_BACKDROP; rows [from, to) of it drawn over
     drawn_rows: I64  # [2] rows [from, to) of the frame that triangles may cover
+    band: I64  # [2] rows [from, to) of the frame that are drawn; the visibility buffer has those alone
 
 
 def allocate_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
@@ -77,6 +79,7 @@ def allocate_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
         cells=np.zeros(-(-corners // SIMD_WIDTH) * SIMD_WIDTH, np.int32),
         selected=np.zeros(triangles, np.int32),
         polygon=np.zeros((4, 2)),
+        spans=np.zeros(2 * SIMD_WIDTH, np.int32),
         record_ints=np.zeros((triangles, RECORD_INTS), np.int32),
         record_floats=np.zeros((triangles, RECORD_FLOATS)),
         nearness=np.zeros(4 * pixels, np.float32),
@@ -88,6 +91,7 @@ def allocate_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
         constants=np.zeros(CONSTANTS_SIZE, np.float32),
         restored=np.array([NO_BACKDROP, 0, 0]),
         drawn_rows=np.zeros(2, np.int64),
+        band=np.zeros(2, np.int64),
     )
 
 
@@ -99,7 +103,7 @@ def padded(width: int) -> np.uint64:
 
 @inlined
 def first_pixel(owner: I32, sample: int, y: int, width: int) -> np.uint64:
-    """Return the index of the first pixel of a row of a sample in the visibility buffer."""
+    """Return the index of the first pixel of a row of a sample in the visibility buffer; the band's first row is 0."""
     return np.uint64(sample) * np.uint64(owner.size // 4) + np.uint64(y) * padded(width)
 
 

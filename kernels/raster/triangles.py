@@ -12,8 +12,20 @@ from numba import types
 from numba.extending import intrinsic
 
 from worldloom.kernels.compiling import device_function, inlined
+from worldloom.kernels.intrinsics import store
 from worldloom.kernels.raster.scratch import padded
-from worldloom.kernels.simd import LLVM_FLOATS, LLVM_INTS, SIMD_WIDTH, broadcast, select
+from worldloom.kernels.simd import (
+    LLVM_FLOATS,
+    LLVM_INTS,
+    SIMD_WIDTH,
+    broadcast,
+    ceil,
+    maximum,
+    minimum,
+    rows_from,
+    select,
+    to_ints,
+)
 from worldloom.kernels.tables import F32, F64, I32
 
 
@@ -127,9 +139,9 @@ def clip_at_near_plane(vertices: F64, a: int, b: int, c: int, near: float, ortho
 
 
 @inlined
-def _first_pixel(edge: float, size: int) -> int:
-    """Return the first pixel at or after an edge, clamped to 0..size."""
-    return np.int64(min(max(np.ceil(edge), 0.0), np.float64(size)))
+def _first_row(edge: float, top: int, bottom: int) -> int:
+    """Return the first row at or below an edge, clamped to top..bottom."""
+    return np.int64(min(max(np.ceil(edge), np.float64(top)), np.float64(bottom)))
 
 
 @inlined
@@ -139,7 +151,7 @@ def _sorted(ax: float, ay: float, bx: float, by: float) -> tuple[float, float, f
     return select(swap, bx, ax), select(swap, by, ay), select(swap, ax, bx), select(swap, ay, by)
 
 
-@device_function
+@inlined
 def fill(
     ax: float,
     ay: float,
@@ -148,7 +160,8 @@ def fill(
     cx: float,
     cy: float,
     width: int,
-    height: int,
+    top: int,
+    bottom: int,
     offset_x: float,
     offset_y: float,
     key_x: float,
@@ -156,19 +169,20 @@ def fill(
     key: float,
     record: int,
     sample: int,
+    spans: I32,
     nearness: F32,
     owner: I32,
 ) -> None:
-    """Rasterise one triangle, in pixel coordinates, into the visibility buffer of one sample."""
+    """Rasterise one triangle, in pixel coordinates, into the visibility buffer of one sample: rows [top, bottom)."""
     # Sorted by y, then x: an edge is evaluated in the same direction for both of its triangles.
     ax, ay, bx, by = _sorted(ax, ay, bx, by)
     ax, ay, cx, cy = _sorted(ax, ay, cx, cy)
     bx, by, cx, cy = _sorted(bx, by, cx, cy)
     area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
     first, middle, last = (
-        _first_pixel(ay - offset_y, height),
-        _first_pixel(by - offset_y, height),
-        _first_pixel(cy - offset_y, height),
+        _first_row(ay - offset_y, top, bottom),
+        _first_row(by - offset_y, top, bottom),
+        _first_row(cy - offset_y, top, bottom),
     )
     if area == 0.0 or first == last:
         return
@@ -185,18 +199,23 @@ def fill(
         top_x, top_y = (ax, ay) if half == 0 else (bx, by)
         left_x, left_y, left_slope = (ax, ay, long_slope) if area > 0.0 else (top_x, top_y, short_slope)
         right_x, right_y, right_slope = (top_x, top_y, short_slope) if area > 0.0 else (ax, ay, long_slope)
-        for y in range(y_from, y_to):
-            center = y + offset_y
-            # From the edge's upper end, so that the result is exact at the height of that corner.
-            x_from = _first_pixel(left_x + (center - left_y) * left_slope - offset_x, width)
-            x_to = _first_pixel(right_x + (center - right_y) * right_slope - offset_x, width)
-            if x_from >= x_to:
-                continue
-            start = np.float32(key_y * center + key + key_x * offset_x)
-            base = first_pixel_at + np.uint64(y) * stride
-            # Whole vectors: pixels outside the span keep their values.
-            vector, end = np.uint64(x_from) & ~np.uint64(SIMD_WIDTH - 1), np.uint64(x_to)
-            while vector < end:
-                at, x = base + vector, np.int32(vector)
-                depth_test(nearness, owner, at, x, np.int32(x_from), np.int32(x_to), start, step, np.int32(record))
-                vector += np.uint64(SIMD_WIDTH)
+        for first_y in range(y_from, y_to, SIMD_WIDTH):
+            # Spans of eight rows. From the edge's upper end, so that the result is exact at the height of that corner.
+            centers = rows_from(first_y) + offset_y
+            lefts = ceil(left_x + (centers - left_y) * left_slope - offset_x)
+            rights = ceil(right_x + (centers - right_y) * right_slope - offset_x)
+            store(spans, np.uint64(0), to_ints(minimum(maximum(lefts, 0.0), np.float64(width))))
+            store(spans, np.uint64(SIMD_WIDTH), to_ints(minimum(maximum(rights, 0.0), np.float64(width))))
+            for y in range(first_y, min(first_y + SIMD_WIDTH, y_to)):
+                x_from = spans[np.uint64(y - first_y)]
+                x_to = spans[np.uint64(y - first_y + SIMD_WIDTH)]
+                if x_from >= x_to:
+                    continue
+                start = np.float32(key_y * (y + offset_y) + key + key_x * offset_x)
+                base = first_pixel_at + np.uint64(y - top) * stride
+                # Whole vectors: pixels outside the span keep their values.
+                vector, end = np.uint64(x_from) & ~np.uint64(SIMD_WIDTH - 1), np.uint64(x_to)
+                while vector < end:
+                    at, x = base + vector, np.int32(vector)
+                    depth_test(nearness, owner, at, x, x_from, x_to, start, step, np.int32(record))
+                    vector += np.uint64(SIMD_WIDTH)

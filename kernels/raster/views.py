@@ -1,9 +1,8 @@
-"""The CPU renderer's kernel: cull, rasterise, shade, and write each requested output to its offset in the arena."""
+"""Drawing of one view: cull, rasterise, shade, and write each requested output to its offset in the arena."""
 
 import numpy as np
 
-from worldloom.kernels.compiling import device_function, inlined, kernel
-from worldloom.kernels.intrinsics import fetch_add
+from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.outputs import (
     DEPTH,
     DEPTH_COLUMN,
@@ -35,50 +34,41 @@ BACKDROP_PASS, FRAME_PASS = 0, 1
 """Passes of a view: its new backdrop, if it gets one, and its frame."""
 
 
-@kernel
-def draw_views(
+@inlined
+def draw_view(
     assets: AssetTable,
     instances: InstanceTable,
     lanes: LaneTable,
     views: ViewTable,
+    view: int,
+    top: int,
+    bottom: int,
     offsets: I64,
-    chunk_size: int,
-    next_view: I64,
     scratch: Scratch,
     backdrops: Backdrops,
     arena: U8,
 ) -> None:
-    """Draw views, `chunk_size` at a time, until none is left; threads that share `next_view` [1], first 0, share them.
-
-    They do not return to Python between chunks: acquiring the GIL would take longer than drawing one.
-    """
-    count = views.lane.size
-    while True:
-        first = fetch_add(next_view, chunk_size)
-        if first >= count:
-            return
-        for view in range(first, min(first + chunk_size, count)):
-            if views.outputs[view] == 0:
-                continue
-            read_constants(lanes, views, view, assets.texture_size, scratch.constants)
-            found, entry = find_backdrop(instances, lanes, views, view, backdrops)
-            backdrop_start = NO_BACKDROP if found == NONE else np.int64(backdrop_offset(backdrops, entry))
-            for render_pass in range(BACKDROP_PASS if found == NEW else FRAME_PASS, FRAME_PASS + 1):
-                _clear(views, view, found, entry, render_pass, scratch, backdrops)
-                first_row, last_row = _rows_to_draw(lanes, views.lane[view], found, render_pass)
-                rasterise(assets, instances, first_row, last_row, views, view, scratch)
-                if render_pass == BACKDROP_PASS or views.outputs[view] & (RGB | GRAY) != 0:
-                    _write_color_outputs(
-                        assets, instances, views, view, scratch, backdrops, backdrop_start, render_pass, offsets, arena
-                    )
-                if render_pass == BACKDROP_PASS:
-                    store_backdrop_nearness(scratch.nearness, views.width[view], views.height[view], backdrops, entry)
-            scratch.restored[1] = scratch.drawn_rows[0]
-            scratch.restored[2] = max(scratch.drawn_rows[0], scratch.drawn_rows[1])
-            if views.outputs[view] & DEPTH:
-                _write_depth(views, view, scratch, offsets, arena)
-            if views.outputs[view] & SEGMENTATION:
-                _write_segmentation(instances, views, view, scratch, backdrops, backdrop_start, offsets, arena)
+    """Draw the rows [top, bottom) of a view: write each output that it asks for to its offset in the arena."""
+    scratch.band[0], scratch.band[1] = top, bottom
+    read_constants(lanes, views, view, assets.texture_size, scratch.constants)
+    found, entry = find_backdrop(instances, lanes, views, view, scratch.band, backdrops)
+    backdrop_start = NO_BACKDROP if found == NONE else np.int64(backdrop_offset(backdrops, entry))
+    for render_pass in range(BACKDROP_PASS if found == NEW else FRAME_PASS, FRAME_PASS + 1):
+        _clear(views, view, found, entry, render_pass, scratch, backdrops)
+        first_row, last_row = _rows_to_draw(lanes, views.lane[view], found, render_pass)
+        rasterise(assets, instances, first_row, last_row, views, view, scratch)
+        if render_pass == BACKDROP_PASS or views.outputs[view] & (RGB | GRAY) != 0:
+            _write_color_outputs(
+                assets, instances, views, view, scratch, backdrops, backdrop_start, render_pass, offsets, arena
+            )
+        if render_pass == BACKDROP_PASS:
+            store_backdrop_nearness(scratch.nearness, views.width[view], bottom - top, backdrops, entry)
+    scratch.restored[1] = scratch.drawn_rows[0] - top
+    scratch.restored[2] = max(scratch.drawn_rows[0], scratch.drawn_rows[1]) - top
+    if views.outputs[view] & DEPTH:
+        _write_depth(views, view, scratch, offsets, arena)
+    if views.outputs[view] & SEGMENTATION:
+        _write_segmentation(instances, views, view, scratch, backdrops, backdrop_start, offsets, arena)
 
 
 @inlined
@@ -86,10 +76,10 @@ def _clear(
     views: ViewTable, view: int, found: int, entry: np.uint64, render_pass: int, scratch: Scratch, backdrops: Backdrops
 ) -> None:
     """Fill the visibility buffer with the background of this pass: a backdrop, or nothing."""
-    width, height = views.width[view], views.height[view]
+    width, height = views.width[view], scratch.band[1] - scratch.band[0]
     if found == NONE or render_pass == BACKDROP_PASS:
         scratch.restored[0] = NO_BACKDROP
-        clear(views, view, scratch.nearness, scratch.owner)
+        clear(views, view, scratch.band, scratch.nearness, scratch.owner)
     else:
         restore_backdrop(backdrops, entry, width, height, scratch.restored, scratch.nearness, scratch.owner)
 
@@ -104,7 +94,7 @@ def _rows_to_draw(lanes: LaneTable, lane: int, found: int, render_pass: int) -> 
     return (first, still) if render_pass == BACKDROP_PASS else (still, last)
 
 
-@device_function
+@inlined
 def _write_color_outputs(
     assets: AssetTable,
     instances: InstanceTable,
@@ -120,8 +110,10 @@ def _write_color_outputs(
     """Shade a view and write rgb and gray; in a backdrop pass, store colours and labels from `backdrop_start` on."""
     width, is_backdrop = np.uint64(views.width[view]), render_pass == BACKDROP_PASS
     has_backdrop = backdrop_start >= 0 and not is_backdrop
-    for y in range(views.height[view]):
-        backdrop_row = backdrop_start + y * np.int64(padded(width))
+    height, half_height, far = views.height[view], views.half_height[view], views.far[view]
+    orthographic, samples = views.orthographic[view] == 1, np.uint64(views.samples[view])
+    for y in range(scratch.band[0], scratch.band[1]):
+        backdrop_row = backdrop_start + (y - scratch.band[0]) * np.int64(padded(width))
         if has_backdrop and not (scratch.drawn_rows[0] <= y < scratch.drawn_rows[1]):
             _write_color_row(views, view, y, backdrops.colors, backdrop_row, offsets, arena)
             continue
@@ -131,12 +123,18 @@ def _write_color_outputs(
             views,
             view,
             y,
+            width,
+            height,
+            half_height,
+            far,
+            orthographic,
+            samples,
             scratch,
             backdrops,
             NO_BACKDROP if backdrop_start < 0 or is_backdrop else backdrop_row,
         )
         if is_backdrop:
-            row = first_pixel(scratch.owner, 0, y, width)
+            row = first_pixel(scratch.owner, 0, y - scratch.band[0], width)
             store_backdrop_row(
                 instances,
                 row,
@@ -166,14 +164,14 @@ def _write_segmentation(
     """Write the labels of a view, run by run from the visibility buffer."""
     owner, record_ints, runs = scratch.owner, scratch.record_ints, scratch.runs
     width = np.uint64(views.width[view])
-    for y in range(views.height[view]):
-        row = first_pixel(owner, 0, y, width)
+    for y in range(scratch.band[0], scratch.band[1]):
+        row = first_pixel(owner, 0, y - scratch.band[0], width)
         at = np.uint64(offsets[view, SEGMENTATION_COLUMN]) + np.uint64(y) * width
         for run in range(find_runs(owner, row, width, runs)):
             x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
             record = np.uint64(owner[row + x_from])
             if record == 0 and backdrop_start >= 0:
-                start = np.uint64(backdrop_start) + np.uint64(y) * padded(width)
+                start = np.uint64(backdrop_start) + np.uint64(y - scratch.band[0]) * padded(width)
                 for x in range(x_from, x_to):
                     arena[at + x] = np.uint8(backdrops.colors[start + x] >> np.uint32(24))
                 continue
@@ -191,8 +189,8 @@ def _write_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
     near, far = views.near[view], views.far[view]
     farthest = background_nearness(views, view)
     orthographic = views.orthographic[view] == 1
-    for y in range(views.height[view]):
-        row = first_pixel(owner, 0, y, width)
+    for y in range(scratch.band[0], scratch.band[1]):
+        row = first_pixel(owner, 0, y - scratch.band[0], width)
         for x in range(padded(width)):
             near_key = nearness[row + x]
             depth = far - near_key if orthographic else np.float32(1.0) / near_key

@@ -3,8 +3,15 @@
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
-from worldloom.kernels.intrinsics import load_points, store
-from worldloom.kernels.raster.cull import is_in_frustum, model_view, pose_determinant, select_detail
+from worldloom.kernels.intrinsics import load_points, prefetch, store
+from worldloom.kernels.raster.cull import (
+    find_rows_in_frustum,
+    is_eye_inside,
+    is_hidden,
+    model_view,
+    pose_determinant,
+    select_detail,
+)
 from worldloom.kernels.raster.scratch import (
     INVERSE,
     KEY,
@@ -20,13 +27,14 @@ from worldloom.kernels.simd import (
     SIMD_WIDTH,
     ceil,
     doubles,
+    lowest_set_bit,
     maximum,
     minimum,
     rint,
     to_ints,
     where_at_least,
 )
-from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, AssetTable, InstanceTable, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, I64, U8, AssetTable, InstanceTable, ViewTable
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
 SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
@@ -39,17 +47,17 @@ def background_nearness(views: ViewTable, view: int) -> np.float32:
 
 
 @device_function
-def clear(views: ViewTable, view: int, nearness: F32, owner: I32) -> None:
-    """Clear the visibility buffer of a view."""
+def clear(views: ViewTable, view: int, band: I64, nearness: F32, owner: I32) -> None:
+    """Clear the visibility buffer of a band of a view."""
     farthest = background_nearness(views, view)
     for sample in range(np.uint64(views.samples[view])):
         first = sample * np.uint64(owner.size // 4)
-        for pixel in range(first, first + padded(views.width[view]) * np.uint64(views.height[view])):
+        for pixel in range(first, first + padded(views.width[view]) * np.uint64(band[1] - band[0])):
             nearness[pixel] = farthest
             owner[pixel] = 0
 
 
-@device_function
+@inlined
 def rasterise(
     assets: AssetTable,
     instances: InstanceTable,
@@ -59,78 +67,104 @@ def rasterise(
     view: int,
     scratch: Scratch,
 ) -> None:
-    """Rasterise these instance rows into the visibility buffer of a view, after `clear` or `restore_backdrop`."""
+    """Rasterise these instance rows into the visibility buffer of a view, after `clear` or `restore_backdrop`.
+
+    Only the rows of `scratch.band` are drawn, each exactly as in the whole frame.
+    """
+    top, bottom = scratch.band[0], scratch.band[1]
     width, height = np.int64(views.width[view]), np.int64(views.height[view])
     near, far = np.float64(views.near[view]), np.float64(views.far[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
     nearness, owner, vertices, matrix = scratch.nearness, scratch.owner, scratch.vertices, scratch.matrix
-    count = np.uint64(1)  # record 0 is the background
-    scratch.drawn_rows[0], scratch.drawn_rows[1] = height, 0
-    for row in range(first_row, last_row):
-        mesh = instances.mesh[row]
-        model_view(instances.pose, row, views.camera, view, matrix)
-        if mesh == NO_MESH or not is_in_frustum(
-            assets.mesh_center,
-            assets.mesh_half_size,
-            mesh,
-            matrix,
+    count = np.uint64(0)  # the last record in use; record 0 is the background
+    scratch.drawn_rows[0], scratch.drawn_rows[1] = bottom, top
+    scale = 0.5 * height / np.float64(views.half_height[view])
+    for first_of_eight in range(first_row, last_row, SIMD_WIDTH):
+        shown = find_rows_in_frustum(
+            assets,
+            instances.mesh,
+            instances.pose,
+            np.uint64(first_of_eight),
+            np.uint64(last_row - 1),
+            views.camera,
+            view,
             views.half_height[view],
             width / height,
             near,
             far,
             orthographic,
-        ):
-            continue
-        scale = 0.5 * height / np.float64(views.half_height[view])
-        mesh = select_detail(assets, mesh, matrix, scale, orthographic)
-        first = assets.mesh_first_corner[mesh]
-        last = first + assets.mesh_corner_count[mesh]
-        _transform(
-            assets.corners,
-            first,
-            last,
-            matrix,
-            scale,
-            width,
-            height,
-            near,
-            orthographic,
-            1.0 if samples == 1 else 4.0,
-            vertices,
-            scratch.cells,
         )
-        volume = pose_determinant(instances.pose, row)
-        triangle = assets.mesh_first_triangle[mesh]
-        selected_count = _select_triangles(
-            assets.triangle_corners,
-            triangle,
-            triangle + assets.mesh_triangle_count[mesh],
-            0.0 if assets.mesh_is_two_sided[mesh] == 1 else -volume,
-            vertices,
-            scratch.cells,
-            scratch.selected,
-        )
-        count = _rasterise_triangles(
-            assets.triangle_corners,
-            selected_count,
-            scratch.selected,
-            row,
-            width,
-            height,
-            near,
-            far,
-            orthographic,
-            samples,
-            count,
-            vertices,
-            scratch.polygon,
-            scratch.drawn_rows,
-            scratch.record_ints,
-            scratch.record_floats,
-            nearness,
-            owner,
-        )
+        while shown != 0:
+            row = first_of_eight + np.int64(lowest_set_bit(shown))
+            shown &= shown - np.uint64(1)
+            mesh = instances.mesh[row]
+            model_view(instances.pose, row, views.camera, view, matrix)
+            if not orthographic and is_hidden(
+                assets, mesh, matrix, scale, width, height, scratch.band, near, samples, nearness
+            ):
+                continue
+            mesh = select_detail(assets, mesh, matrix, scale, orthographic)
+            volume = pose_determinant(instances.pose, row)
+            if not orthographic and volume != 0.0 and is_eye_inside(assets, mesh, matrix):
+                continue
+            first = assets.mesh_first_corner[mesh]
+            last = first + assets.mesh_corner_count[mesh]
+            _transform(
+                assets.corners,
+                first,
+                last,
+                matrix,
+                scale,
+                width,
+                height,
+                top,
+                bottom,
+                near,
+                orthographic,
+                1.0 if samples == 1 else 4.0,
+                vertices,
+                scratch.cells,
+            )
+            triangle = assets.mesh_first_triangle[mesh]
+            selected_count = _select_triangles(
+                assets.triangle_corners,
+                triangle,
+                triangle + assets.mesh_triangle_count[mesh],
+                0.0 if assets.mesh_is_two_sided[mesh] == 1 else -volume,
+                vertices,
+                scratch.cells,
+                scratch.selected,
+            )
+            if selected_count == 0:
+                continue
+            # Shading reads these, long after this; rows of other lanes have displaced them from the cache.
+            prefetch(instances.color, np.uint64(3 * row))
+            prefetch(instances.texture, np.uint64(row))
+            prefetch(instances.uv_scale, np.uint64(2 * row))
+            count = _rasterise_triangles(
+                assets.triangle_corners,
+                assets.triangle_continues,
+                selected_count,
+                scratch.selected,
+                row,
+                width,
+                top,
+                bottom,
+                near,
+                far,
+                orthographic,
+                samples,
+                count,
+                vertices,
+                scratch.polygon,
+                scratch.spans,
+                scratch.drawn_rows,
+                scratch.record_ints,
+                scratch.record_floats,
+                nearness,
+                owner,
+            )
 
 
 @device_function
@@ -142,6 +176,8 @@ def _transform(
     scale: float,
     width: int,
     height: int,
+    top: int,
+    bottom: int,
     near: float,
     orthographic: bool,
     fineness: float,
@@ -151,7 +187,8 @@ def _transform(
     """Transform a mesh's corners to pixel coordinates, homogeneous and divided, and find the cell that each lies in.
 
     Samples form an even grid of `fineness` columns and rows per pixel. A cell is the number of sample columns left of a
-    corner, and of sample rows above it. All corners before the near plane share one cell of their own.
+    corner, and of sample rows above it, clamped to the rows [top, bottom) that are drawn. All corners before the near
+    plane share one cell of their own.
     """
     m00, m01, m02, m03 = matrix[0, 0], matrix[0, 1], matrix[0, 2], matrix[0, 3]
     m10, m11, m12, m13 = matrix[1, 0], matrix[1, 1], matrix[1, 2], matrix[1, 3]
@@ -175,11 +212,11 @@ def _transform(
         store(vertices, i + np.uint64(4) * column, x)
         store(vertices, i + np.uint64(5) * column, y)
         left = to_ints(minimum(maximum(ceil(x * fineness - 0.5), 0.0), fineness * width))
-        above = to_ints(minimum(maximum(ceil(y * fineness - 0.5), 0.0), fineness * height))
+        above = to_ints(minimum(maximum(ceil(y * fineness - 0.5), fineness * top), fineness * bottom))
         store(cells, i, where_at_least(depth, near, left | (above << np.int32(16)), np.int32(-1)))
 
 
-@device_function
+@inlined
 def _select_triangles(
     triangles: I32, first: int, last: int, facing: float, vertices: F64, cells: I32, selected: I32
 ) -> np.uint64:
@@ -216,14 +253,16 @@ def _select_triangles(
     return facing_count
 
 
-@device_function
+@inlined
 def _rasterise_triangles(
     triangles: I32,
+    continues: U8,
     selected_count: np.uint64,
     selected: I32,
     row: int,
     width: int,
-    height: int,
+    top: int,
+    bottom: int,
     near: float,
     far: float,
     orthographic: bool,
@@ -231,14 +270,17 @@ def _rasterise_triangles(
     count: int,
     vertices: F64,
     polygon: F64,
+    spans: I32,
     drawn_rows: I64,
     record_ints: I32,
     record_floats: F64,
     nearness: F32,
     owner: I32,
 ) -> int:
-    """Set up and rasterise the selected triangles of an instance; return the new number of records."""
-    top, bottom = np.float64(drawn_rows[0]), np.float64(drawn_rows[1])
+    """Set up and rasterise the selected triangles of an instance; return the last record in use."""
+    upper, lower = np.float64(drawn_rows[0]), np.float64(drawn_rows[1])
+    last_triangle = ~np.uint64(0)
+    key_x = key_y = key = 0.0
     for k in range(selected_count):
         triangle = np.uint64(selected[k])
         a = np.uint64(triangles[triangle, 0])
@@ -247,15 +289,51 @@ def _rasterise_triangles(
         ax, ay, aw, da = vertices[0, a], vertices[1, a], vertices[2, a], vertices[3, a]
         bx, by, bw, db = vertices[0, b], vertices[1, b], vertices[2, b], vertices[3, b]
         cx, cy, cw, dc = vertices[0, c], vertices[1, c], vertices[2, c], vertices[3, c]
-        # The three cross products are the columns of the inverse (times det) of the matrix with rows a, b, c.
-        inv_ax, inv_ay, inv_aw = by * cw - bw * cy, bw * cx - bx * cw, bx * cy - by * cx
-        det = ax * inv_ax + ay * inv_ay + aw * inv_aw
-        # Comparisons are written so that NaN fails them.
-        if not (0.0 < abs(det) < np.inf):
-            continue
         nearest, farthest = min(da, min(db, dc)), max(da, max(db, dc))
         if farthest < near or nearest >= far:
             continue
+        # A triangle that continues the one before it has the same planes: both are one record, so that both are shaded
+        # in the same runs.
+        if continues[triangle] == 0 or last_triangle + np.uint64(1) != triangle:
+            # The three cross products are the columns of the inverse (times det) of the matrix with rows a, b, c.
+            inv_ax, inv_ay, inv_aw = by * cw - bw * cy, bw * cx - bx * cw, bx * cy - by * cx
+            inv_bx, inv_by, inv_bw = cy * aw - cw * ay, cw * ax - cx * aw, cx * ay - cy * ax
+            inv_cx, inv_cy, inv_cw = ay * bw - aw * by, aw * bx - ax * bw, ax * by - ay * bx
+            det = ax * inv_ax + ay * inv_ay + aw * inv_aw
+            # Comparisons are written so that NaN fails them.
+            if not (0.0 < abs(det) < np.inf):
+                continue
+            scale = 1.0 / det
+            ka, kb, kc = 1.0, 1.0, 1.0
+            if orthographic:
+                ka, kb, kc = far - da, far - db, far - dc
+            key_x = (inv_ax * ka + inv_bx * kb + inv_cx * kc) * scale
+            key_y = (inv_ay * ka + inv_by * kb + inv_cy * kc) * scale
+            key = (inv_aw * ka + inv_bw * kb + inv_cw * kc) * scale
+            if not abs(key_x) + abs(key_y) + abs(key) < np.inf:
+                continue
+            count += np.uint64(1)
+            last_triangle = triangle
+            record_floats[count, INVERSE + 0], record_floats[count, INVERSE + 1], record_floats[count, INVERSE + 2] = (
+                inv_ax * scale,
+                inv_ay * scale,
+                inv_aw * scale,
+            )
+            record_floats[count, INVERSE + 3], record_floats[count, INVERSE + 4], record_floats[count, INVERSE + 5] = (
+                inv_bx * scale,
+                inv_by * scale,
+                inv_bw * scale,
+            )
+            record_floats[count, INVERSE + 6], record_floats[count, INVERSE + 7], record_floats[count, INVERSE + 8] = (
+                inv_cx * scale,
+                inv_cy * scale,
+                inv_cw * scale,
+            )
+            record_floats[count, KEY], record_floats[count, KEY + 1], record_floats[count, KEY + 2] = key_x, key_y, key
+            record_ints[count, ROW] = row
+            record_ints[count, TRIANGLE] = triangle
+            record_ints[count, NORMAL_FLIPPED] = det > 0.0  # seen from behind or mirrored, but not both
+            record_ints[count, PREPARED] = 0
         corners = 3
         if nearest < near:
             corners = clip_at_near_plane(vertices, a, b, c, near, orthographic, polygon)
@@ -271,41 +349,10 @@ def _rasterise_triangles(
             x0, y0 = vertices[4, a], vertices[5, a]
             x1, y1 = vertices[4, b], vertices[5, b]
             x2, y2 = vertices[4, c], vertices[5, c]
-        inv_bx, inv_by, inv_bw = cy * aw - cw * ay, cw * ax - cx * aw, cx * ay - cy * ax
-        inv_cx, inv_cy, inv_cw = ay * bw - aw * by, aw * bx - ax * bw, ax * by - ay * bx
-        scale = 1.0 / det
-        record_floats[count, INVERSE + 0], record_floats[count, INVERSE + 1], record_floats[count, INVERSE + 2] = (
-            inv_ax * scale,
-            inv_ay * scale,
-            inv_aw * scale,
-        )
-        record_floats[count, INVERSE + 3], record_floats[count, INVERSE + 4], record_floats[count, INVERSE + 5] = (
-            inv_bx * scale,
-            inv_by * scale,
-            inv_bw * scale,
-        )
-        record_floats[count, INVERSE + 6], record_floats[count, INVERSE + 7], record_floats[count, INVERSE + 8] = (
-            inv_cx * scale,
-            inv_cy * scale,
-            inv_cw * scale,
-        )
-        ka, kb, kc = 1.0, 1.0, 1.0
-        if orthographic:
-            ka, kb, kc = far - da, far - db, far - dc
-        key_x = (inv_ax * ka + inv_bx * kb + inv_cx * kc) * scale
-        key_y = (inv_ay * ka + inv_by * kb + inv_cy * kc) * scale
-        key = (inv_aw * ka + inv_bw * kb + inv_cw * kc) * scale
-        if not abs(key_x) + abs(key_y) + abs(key) < np.inf:
-            continue
-        record_floats[count, KEY], record_floats[count, KEY + 1], record_floats[count, KEY + 2] = key_x, key_y, key
-        record_ints[count, ROW] = row
-        record_ints[count, TRIANGLE] = triangle
-        record_ints[count, NORMAL_FLIPPED] = det > 0.0  # seen from behind or mirrored, but not both
-        record_ints[count, PREPARED] = 0
         for piece in range(corners - 2):
             if piece == 1:
                 x1, y1, x2, y2 = x2, y2, polygon[3, 0], polygon[3, 1]
-            top, bottom = min(top, min(y0, min(y1, y2))), max(bottom, max(y0, max(y1, y2)))
+            upper, lower = min(upper, min(y0, min(y1, y2))), max(lower, max(y0, max(y1, y2)))
             for sample in range(samples):
                 offset_x = 0.5 if samples == 1 else SAMPLE_X[sample]
                 offset_y = 0.5 if samples == 1 else SAMPLE_Y[sample]
@@ -317,7 +364,8 @@ def _rasterise_triangles(
                     x2,
                     y2,
                     width,
-                    height,
+                    top,
+                    bottom,
                     offset_x,
                     offset_y,
                     key_x,
@@ -325,10 +373,10 @@ def _rasterise_triangles(
                     key,
                     count,
                     sample,
+                    spans,
                     nearness,
                     owner,
                 )
-        count += np.uint64(1)
-    drawn_rows[0] = np.int64(max(np.floor(top), 0.0))
-    drawn_rows[1] = np.int64(min(np.ceil(bottom), np.float64(height)))
+    drawn_rows[0] = np.int64(max(np.floor(upper), np.float64(top)))
+    drawn_rows[1] = np.int64(min(np.ceil(lower), np.float64(bottom)))
     return count

@@ -34,13 +34,20 @@ def shade_row(
     views: ViewTable,
     view: int,
     y: int,
+    width: np.uint64,
+    height: int,
+    half_height: float,
+    far: float,
+    orthographic: bool,
+    samples: np.uint64,
     scratch: Scratch,
     backdrops: Backdrops,
     backdrop_start: int,
 ) -> None:
     """Write the finished colours of a row into the first row of `scratch.colors`.
 
-    The background is the sky, or the backdrop row that begins at `backdrop_start` unless that is NO_BACKDROP.
+    The background is the sky, or the backdrop row that begins at `backdrop_start` unless that is NO_BACKDROP. What the
+    view's table says is passed by value: the compiler would load it again for every row, as rows are stored in between.
     """
     owner, runs, record_ints, colors, constants = (
         scratch.owner,
@@ -49,14 +56,11 @@ def shade_row(
         scratch.colors,
         scratch.constants,
     )
-    width = np.uint64(views.width[view])
-    orthographic = views.orthographic[view] == 1
-    samples = np.uint64(views.samples[view])
     box_sky = constants[SKY_FIRST] != NO_TEXTURE
-    first_row = first_pixel(owner, 0, y, width)
+    first_row = first_pixel(owner, 0, y - scratch.band[0], width)
     for sample in range(samples):
         target = np.uint64(0) if sample == 0 else SPARE
-        row = first_pixel(owner, sample, y, width)
+        row = first_pixel(owner, sample, y - scratch.band[0], width)
         if sample == 0:
             count = find_runs(owner, row, width, runs)
         else:
@@ -126,8 +130,8 @@ def shade_row(
                     x_from,
                     x_end,
                     width,
-                    views.height[view],
-                    views.half_height[view],
+                    height,
+                    half_height,
                     orthographic,
                     target,
                     constants,
@@ -143,7 +147,7 @@ def shade_row(
                     x_from,
                     x_end,
                     orthographic,
-                    views.far[view],
+                    far,
                     target,
                     record_ints,
                     scratch.record_floats,

@@ -39,6 +39,7 @@ from worldloom.kernels.simd import (
     count_from,
     floats,
     ints,
+    is_any_above,
     maximum,
     minimum,
     sqrt,
@@ -143,11 +144,9 @@ def shade_run(
                 light = constants[AMBIENT_MEAN + k] + constants[AMBIENT_TILT + k] * up + constants[LIGHT + k] * facing
                 channel = red if k == 0 else (green if k == 1 else blue)
                 store(rows, RED + np.uint64(k) * (GREEN - RED) + x, channel * light)
-    else:
+    elif orthographic or not textured:
         for x in range(x_from, x_to, step):
-            store(rows, RED + x, floats(red))
-            store(rows, GREEN + x, floats(green))
-            store(rows, BLUE + x, floats(blue))
+            _store_flat(rows, x, red, green, blue)
     if textured:
         first_texel = np.int32(np.int32(record_ints[record, TEXTURE]) * texture_length)
         ux, vx = np.float32(record_floats[record, OVER_U]), np.float32(record_floats[record, OVER_V])
@@ -170,6 +169,8 @@ def shade_run(
                 u, v = (u_start + ux * at) * w, (v_start + vx * at) * w
                 level = mip_level(w, at, across, down_u, down_u_x, down_v, down_v_x, size, smallest)
                 store(rows, DEPTH_ROW + x, w)
+                if not smooth:
+                    _store_flat(rows, x, red, green, blue)
                 find_texels(first_texel, texture_size, level, u, v, x, buffers)
     if foggy and (orthographic or not textured):
         start, slope = plane_at(record_floats, record, KEY, center_y), np.float32(record_floats[record, KEY])
@@ -186,6 +187,14 @@ def shade_run(
                 store(colors, target + x, _fogged(r, g, b, load_floats(rows, DEPTH_ROW + x), constants))
             else:
                 store(colors, target + x, _pack(r, g, b))
+
+
+@inlined
+def _store_flat(rows: F32, x: np.uint64, red: np.float32, green: np.float32, blue: np.float32) -> None:
+    """Write one colour for eight pixels."""
+    store(rows, RED + x, floats(red))
+    store(rows, GREEN + x, floats(green))
+    store(rows, BLUE + x, floats(blue))
 
 
 @inlined
@@ -210,7 +219,8 @@ def finish_run(
             g * load_floats(rows, GREEN + x),
             b * load_floats(rows, BLUE + x),
         )
-        if foggy:
+        # Most pixels of a foggy lane are before the fog.
+        if foggy and is_any_above(load_floats(rows, DEPTH_ROW + x), constants[FOG_BEGIN]):
             store(colors, target + x, _fogged(r, g, b, load_floats(rows, DEPTH_ROW + x), constants))
         else:
             store(colors, target + x, _pack(r, g, b))

@@ -28,9 +28,6 @@ from worldloom.kernels.tables import F64, I32, U32
 BLEND_SCALE = np.float32(1.0 / 65280.0)
 """Factor from the result of `read_texels` to a colour in 0..1."""
 
-_FOUR_THIRDS = np.int32(-1431655764)
-"""Multiplying by this modulo 2^32 is multiplying by 4/3, for multiples of three."""
-
 
 @inlined
 def mip_level(
@@ -95,8 +92,9 @@ def find_texels(first: np.int32, size: np.int32, level: Ints, u: Floats, v: Floa
     half, one, eight = np.float32(0.5), np.int32(1), np.int32(8)
     side = ints(size) >> level
     mask, length = side - one, side + one
-    # The sizes of the larger levels before this one are a geometric series, plus one texel for each of their rows.
-    start = (size * size - side * side) * _FOUR_THIRDS + ((size - side) << one) + first
+    # See AssetTable.texel_rows.
+    twice = np.int32(2) * size * size
+    start = (first + twice) - (ints(twice) >> (level << one))
     # 8 bits of fraction; texel centres are at halves.
     fixed = from_bits(bits_of(floats(np.float32(256.0) * np.float32(size))) - (level << np.int32(23)))
     u_fixed = to_ints((u - floor(u)) * fixed + half) - np.int32(128)

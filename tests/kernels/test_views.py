@@ -13,7 +13,7 @@ from worldloom.kernels.tables import I64, MAX_LAMPS, U8, ViewTable
 from worldloom.kernels.views import assign_offsets, is_valid_draw, measure_views
 from worldloom.render.arena import PROCESS_MEMORY, address_of
 from worldloom.render.assets import AssetLibrary
-from worldloom.render.check import _is_valid, _raise_first_error
+from worldloom.render.check import _is_valid, raise_first_error
 from worldloom.render.scene import Scene
 from worldloom.render.views import frame_bytes, look_at, make_views
 
@@ -73,7 +73,7 @@ def lay_out_by(views: ViewTable, order: str, rng: np.random.Generator, gap: int 
 
 def fault(scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> str:
     try:
-        _raise_first_error(scene, views, arena, offsets)
+        raise_first_error(scene, views, arena, offsets)
     except ValueError as error:
         return str(error)
     return ""

@@ -9,7 +9,9 @@ from hypothesis.extra import numpy as hnp
 
 from worldloom.kernels.wire import VARINT_BYTES, read_varints, write_rows, write_varints
 
-ANY_INT64 = st.integers(-(2**63), 2**63 - 1)
+ALL = (-(2**63), 2**63 - 1)
+"""The range of int64."""
+ANY_INT64 = st.integers(*ALL)
 
 
 @given(hnp.arrays(np.int64, st.tuples(st.integers(1, 4), st.integers(0, 5)), elements=ANY_INT64))
@@ -31,7 +33,7 @@ def test_integers_of_fixed_width_are_integers_to_protobuf(rows: np.ndarray) -> N
 def test_integers_are_read_as_protobuf_writes_them(numbers: list[int], capacity: int) -> None:
     data = _packed(numbers)
     values = np.full(capacity, 7, np.int64)
-    assert read_varints(np.frombuffer(data, np.uint8), values) == len(numbers)
+    assert read_varints(np.frombuffer(data, np.uint8), *ALL, values) == len(numbers)
     kept = min(capacity, len(numbers))
     assert values[:kept].tolist() == numbers[:kept]
     assert (values[kept:] == 7).all()
@@ -40,13 +42,19 @@ def test_integers_are_read_as_protobuf_writes_them(numbers: list[int], capacity:
 @given(st.binary(max_size=30))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     values = np.zeros(40, np.int64)
-    count = read_varints(np.frombuffer(data, np.uint8), values)
+    count = read_varints(np.frombuffer(data, np.uint8), *ALL, values)
     assert count == -1 or count == sum(byte < 0x80 for byte in data)
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\xff" * 11 + b"\x00"])
 def test_cut_and_overlong_integers_are_refused(data: bytes) -> None:
-    assert read_varints(np.frombuffer(data, np.uint8), np.zeros(4, np.int64)) == -1
+    assert read_varints(np.frombuffer(data, np.uint8), *ALL, np.zeros(4, np.int64)) == -1
+
+
+@given(st.lists(st.integers(-4, 4), max_size=9), st.integers(-4, 4), st.integers(-4, 4))
+def test_integers_out_of_range_are_refused(numbers: list[int], least: int, most: int) -> None:
+    count = read_varints(np.frombuffer(_packed(numbers), np.uint8), least, most, np.zeros(9, np.int64))
+    assert count == (len(numbers) if all(least <= number <= most for number in numbers) else -1)
 
 
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(0, 5), st.integers(0, 9))))

@@ -111,7 +111,7 @@ def keep(renderer: CPURenderer, scene: Scene, views: ViewTable) -> None:
 
 def kept(renderer: CPURenderer) -> int:
     """Return the number of cached backdrops."""
-    return int(np.count_nonzero(renderer._backdrops[0].length))
+    return int(np.count_nonzero(renderer._memory[0][1].length))
 
 
 @pytest.mark.parametrize("size", [(23, 17), (64, 64), (1, 1), (8, 3), (200, 40)])
