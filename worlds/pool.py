@@ -28,6 +28,7 @@ _EPISODE_COLUMNS = ("status", "step_type", "episode", "steps", "reward", "discou
 """Names of those that a step changes."""
 _ASSUMED_BEGIN_S = 10e-3
 """Time to begin an episode in one lane, until it has been measured."""
+_NOTHING = nullcontext()
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
@@ -37,16 +38,24 @@ class Pool(LaneRows):
     def __init__(self, family: Family, scene: Scene) -> None:
         super().__init__(family, scene)
         self._called: set[str] = set()
+        self._valid_lanes: I64 | None = None
+        """Lanes of a world that were found to be in use and listed once: the last that `mark_valid` was called for."""
+        self._observations = {spec.name: spec for spec in family.observations}
         self.begin_s = _ASSUMED_BEGIN_S
         """Seconds that it took to begin an episode in a lane, the last time."""
 
     def free(self, lanes: I64) -> None:
         """Free lanes. Raise ValueError, and free none, if one is not in use or is listed twice."""
         super().free(self._checked(lanes))
+        self._valid_lanes = None
 
     def begin(self, lanes: I64, keep_outcome: bool = False) -> None:
         """Begin an episode in each lane. `keep_outcome` leaves reward, discount and step type of the last step."""
         self._begin(self._checked(lanes), keep_outcome)
+
+    def mark_valid(self, lanes: I64) -> None:
+        """Promise that this array will not be written to, so that steps of it check it once."""
+        self._valid_lanes = self._checked(lanes)
 
     def step(self, lanes: I64, actions: Mapping[str, np.ndarray], repeat: int = 1) -> None:
         """Step each lane once: advance it if its episode is running, else begin an episode and ignore its action.
@@ -115,8 +124,15 @@ class Pool(LaneRows):
         return [*(getattr(self, name) for name in names), *(getattr(self.state, name) for name in self.state.fields)]
 
     def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
-        """Return one of the family's observations for these lanes, [n, *shape]."""
-        return self.family.observe(self.state, lanes, name, agent)
+        """Return one of the family's observations for these lanes, [n, *shape]; ValueError if not as its spec says."""
+        value = self.family.observe(self.state, lanes, name, agent)
+        spec = self._observations[name]
+        if value.dtype != spec.dtype or value.shape != (len(lanes), *spec.shape):
+            raise ValueError(
+                f"observation {name!r} came as {value.dtype} {list(value.shape)}: expected {spec.dtype} "
+                f"{[len(lanes), *spec.shape]}, as its spec says"
+            )
+        return value
 
     def views(
         self,
@@ -162,6 +178,8 @@ class Pool(LaneRows):
 
     def _checked(self, lanes: I64) -> I64:
         """Return the lanes as kernels need them; raise ValueError unless each is in use and listed once."""
+        if lanes is self._valid_lanes:
+            return lanes
         lanes = _as_kernel_array(lanes, _I64, lanes.shape)
         with self._compiling_announced("check"):
             index = find_invalid_lane(lanes, self._in_use, self._mark)
@@ -175,7 +193,7 @@ class Pool(LaneRows):
     def _compiling_announced(self, call: str) -> AbstractContextManager[None]:
         """Return a context that announces compilation, for the first call of each kind: only that one may compile."""
         if call in self._called:
-            return nullcontext()
+            return _NOTHING
         self._called.add(call)
         return announce_compiling()
 

@@ -48,7 +48,6 @@ try:
         from dm_control.rl.control import Task as ControlTask
         from dm_control.suite.base import Task
         from dm_control.suite.utils import randomizers
-        from dm_control.utils import rewards
 except ModuleNotFoundError as error:
     raise ImportError("dm_control is not installed: pip install 'worldloom[mujoco]'") from error
 
@@ -64,7 +63,6 @@ __all__ = [
     "TaskEnvironment",
     "core",
     "randomizers",
-    "rewards",
     "suite",
 ]
 

@@ -17,9 +17,9 @@ import numpy as np
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32, PROCESS_MEMORY, address_of
 from worldloom.worlds.family import State
-from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES
+from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES, libc_address
 from worldloom.worlds.mujoco.simulation.data import CTRL, ModelOverrides
-from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR, step_lanes
+from worldloom.worlds.mujoco.simulation.kernels import CACHE_LINE_WORDS, MUJOCO_ERROR, step_lanes, wait_until_done
 from worldloom.worlds.mujoco.simulation.library import ModelVariant, function_address, guard_addresses
 
 DIVERGED = sum(1 << kind for kind in (3, 4, 5))
@@ -32,7 +32,10 @@ _WARNING_TEXTS = (
 )
 _MIN_THREAD_WORK_S = 1e-4
 """Work that another thread is woken for: waking it takes about 50 µs."""
-_PARTS_PER_THREAD = 8
+_MAX_YIELDS = 1000
+"""Yields, some tenths of a millisecond, for which the other threads' last lanes are waited for without sleeping: waking
+up again would take as long as a small model's lane."""
+_RK4_STAGES = 4
 _WITH_SENSORS, _WITHOUT_SENSORS = 0, 1
 """Index of the model that a call gets."""
 
@@ -40,22 +43,34 @@ _WITH_SENSORS, _WITHOUT_SENSORS = 0, 1
 def step_calls(model: mujoco.MjModel, steps: int) -> I64:
     """Return the calls of a step that leaves positions, sensors and all that depends on them up to date.
 
-    The calls begin with the second half of a MuJoCo step, whose first half was the last call of the step before. The
-    RK4 integrator has no halves and does whole steps. Only the last two calls compute sensors: nothing reads the
-    sensors in between.
+    The calls begin with the second half of a MuJoCo step, whose first half was the last call of the step before: what
+    depends on positions and velocities is up to date. `mj_step2` is that half, but not for the RK4 integrator: there it
+    is what `mj_step` calls after that. Only the last step and `mj_step1` compute sensors: nothing reads the sensors in
+    between.
     """
     if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
-        names = ["mj_step"] * steps
+        skipped = int(mujoco.mjtStage.mjSTAGE_VEL)
+        second_half = [("mj_forwardSkip", skipped), ("mj_checkAcc", 0), ("mj_RungeKutta", _RK4_STAGES)]
     else:
-        names = ["mj_step2", *["mj_step"] * (steps - 1)]
-    calls = [(function_address(name), _WITHOUT_SENSORS) for name in (*names, "mj_step1")]
-    calls[-2:] = [(address, _WITH_SENSORS) for address, _ in calls[-2:]]
-    return np.array(calls, np.int64)
+        second_half = [("mj_step2", 0)]
+    *earlier, last = [second_half, *[[("mj_step", 0)]] * (steps - 1)]
+    return np.array(
+        [
+            *(_call(name, _WITHOUT_SENSORS, argument) for calls in earlier for name, argument in calls),
+            *(_call(name, _WITH_SENSORS, argument) for name, argument in (*last, ("mj_step1", 0))),
+        ],
+        np.int64,
+    )
 
 
 def forward_calls() -> I64:
     """Return the call that brings everything up to date after positions were set."""
-    return np.array([(function_address("mj_forward"), _WITH_SENSORS)], np.int64)
+    return np.array([_call("mj_forward", _WITH_SENSORS)], np.int64)
+
+
+def _call(name: str, model: int, third: int = 0) -> tuple[int, int, int, int]:
+    """Return a row of calls, as `step_lanes` takes them; no function here has a fourth argument other than 0."""
+    return function_address(name), model, third, 0
 
 
 class LaneStepper:
@@ -81,8 +96,7 @@ class LaneStepper:
         messages = np.zeros((len(lanes), MESSAGE_BYTES), np.uint8)
         worth = int(self.seconds_per_lane * len(lanes) / _MIN_THREAD_WORK_S)
         threads = max(1, min(len(self._models), len(lanes), worth))
-        part = -(-len(lanes) // (threads * _PARTS_PER_THREAD)) if threads > 1 else len(lanes)
-        taken = np.zeros(1, np.int64)
+        progress = np.zeros((threads + 1, CACHE_LINE_WORDS), np.int64)
 
         def step(thread: int) -> None:
             step_lanes(
@@ -99,8 +113,8 @@ class LaneStepper:
                 calls,
                 guard_addresses(),
                 self.fatal | MUJOCO_ERROR,
-                part,
-                taken,
+                thread,
+                progress,
                 messages.ctypes.data,
                 PROCESS_MEMORY,
                 PROCESS_FLOAT64,
@@ -111,8 +125,10 @@ class LaneStepper:
         began_s = time.perf_counter()
         others = [_thread_pool(os.getpid()).submit(step, thread) for thread in range(1, threads)]
         step(0)
-        for other in others:
-            other.result()
+        # Threads that have not begun yet, as on a busy machine, will find no lane to take: they are not waited for.
+        if others and not wait_until_done(progress, len(lanes), libc_address("sched_yield"), _MAX_YIELDS):
+            for other in others:
+                other.result()
         self.seconds_per_lane = (time.perf_counter() - began_s) * threads / max(1, len(lanes))
         return StepFaults(faults, messages)
 

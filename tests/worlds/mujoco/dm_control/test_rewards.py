@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dm_control.utils import rewards
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -11,9 +12,9 @@ from hypothesis.extra.numpy import arrays
 from tests.support.dm_control_lanes import make_pool, without_drawing  # noqa: F401
 from worldloom.kernels.tables import F64
 from worldloom.worlds.mujoco.dm_control.rewards import REWARDS_BY_TASK
-from worldloom.worlds.mujoco.dm_control.rewards.base import TaskRewards, gaussian_tolerance, norm
-from worldloom.worlds.mujoco.dm_control.suite import TASKS, rewards
-from worldloom.worlds.mujoco.simulation.data import LaneArrays
+from worldloom.worlds.mujoco.dm_control.rewards.base import TaskRewards, gaussian_tolerance, norm, tolerance
+from worldloom.worlds.mujoco.dm_control.suite import TASKS
+from worldloom.worlds.mujoco.simulation.data import Columns, LaneArrays
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 LANES = 16
@@ -58,7 +59,30 @@ def test_rewards_of_arbitrary_states_are_the_same(domain: str, task: str) -> Non
 def test_gaussian_tolerance_has_the_bits_of_single_numbers(x: F64, lower: float, width: float, margin: float) -> None:
     for upper in (lower + width, np.inf):
         expected = [rewards.tolerance(one, bounds=(lower, upper), margin=margin) for one in x]
-        assert gaussian_tolerance(x, lower, upper, margin).tolist() == expected
+        assert gaussian_tolerance(x, (lower, upper), margin).tolist() == expected
+
+
+@settings(max_examples=300)
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 9), st.integers(1, 4)), elements=numbers | st.just(np.nan)),
+    numbers,
+    st.sampled_from([0.0, 0.5, 1e6, np.inf]),
+    st.just(0.0) | st.floats(1e-3, 10),
+    st.sampled_from(["gaussian", "linear", "quadratic"]),
+    st.floats(0.01, 0.99) | st.just(0.0),
+)
+def test_tolerance_has_the_bits_of_arrays(
+    x: F64, lower: float, width: float, margin: float, sigmoid: str, value_at_margin: float
+) -> None:
+    """Each lane's row of an array [n, k], and the whole array, as dm_control's own function gives them."""
+    if sigmoid == "gaussian":
+        value_at_margin = max(value_at_margin, 0.01)
+    edge: Any = {"margin": margin, "sigmoid": sigmoid, "value_at_margin": value_at_margin}
+    bounds = lower, lower + width
+    found = tolerance(x, bounds, **edge)
+    assert found.tobytes() == rewards.tolerance(x, bounds, **edge).tobytes()
+    assert found.tobytes() == np.stack([rewards.tolerance(row, bounds, **edge) for row in x]).tobytes()
+    assert tolerance(np.asfortranarray(x), bounds, **edge).tobytes() == found.tobytes()
 
 
 @settings(max_examples=200)
@@ -89,5 +113,8 @@ def test_lane_arrays_are_those_of_the_lanes(count: int) -> None:
     for name in ("qpos", "xmat", "site_xpos"):
         expected = np.stack([getattr(pool.state.simulation[lane], name) for lane in some])
         assert np.array_equal(getattr(seen, name), expected)
+    model: Any = pool.family._model  # type: ignore[attr-defined]
+    columns = seen.columns(Columns(model, ("xmat", 1, 8), ("qpos", 0), ("geom_xpos", 0, 2)))
+    assert np.array_equal(columns, [seen.xmat[:, 1, 8], seen.qpos[:, 0], seen.geom_xpos[:, 0, 2]])
     with pytest.raises(AttributeError, match="unknown array 'speed': expected one of qpos"):
         _ = seen.speed

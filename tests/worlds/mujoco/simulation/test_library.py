@@ -59,6 +59,27 @@ def test_an_error_is_raised_and_the_next_call_works() -> None:
     assert np.isfinite(simulation.qpos).all()
 
 
+def test_the_clock_stands_still_within_guarded_calls_only() -> None:
+    """MuJoCo measures its stages as before where it is called by anybody else, also after an error."""
+    model, small = pile(), pile("24K")
+    data = mujoco.MjData(model)
+
+    def measured_s() -> float:
+        return float(data.timer[mujoco.mjtTimer.mjTIMER_STEP].duration)
+
+    call("mj_step", model._address, data._address)
+    assert data.time > 0
+    assert measured_s() == 0.0
+    mujoco.mj_step(model, data)
+    assert measured_s() > 0.0
+    before_s = measured_s()
+    with pytest.raises(mujoco.FatalError, match="out of memory"):
+        Simulation(DataLayout(small)).call("mj_forward")
+    assert measured_s() == before_s
+    mujoco.mj_step(model, data)
+    assert measured_s() > before_s
+
+
 def test_a_simulation_is_freed_with_its_last_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[int] = []
     monkeypatch.setattr(Simulation.__del__, "__defaults__", (freed.append,))

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mujoco
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 
 from worldloom.worlds.family import State
 from worldloom.worlds.mujoco.simulation import physics
-from worldloom.worlds.mujoco.simulation.data import ModelOverrides, copy_model_arrays, differing_arrays
-from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR
+from worldloom.worlds.mujoco.simulation.c_calls import libc_address
+from worldloom.worlds.mujoco.simulation.data import FIELDS, ModelOverrides, copy_model_arrays, differing_arrays
+from worldloom.worlds.mujoco.simulation.kernels import CACHE_LINE_WORDS, MUJOCO_ERROR, wait_until_done
 from worldloom.worlds.mujoco.simulation.library import STATE, DataLayout, function_address
 from worldloom.worlds.mujoco.simulation.physics import DIVERGED, LaneStepper
 
@@ -21,12 +24,13 @@ BALLS = 12
 
 
 def pile(memory: str = "1M", integrator: str = "Euler") -> mujoco.MjModel:
-    """Build a model of overlapping balls, and one on a spring with a motor."""
+    """Build a model of overlapping balls, and one on a spring with a motor and sensors."""
     balls = "".join(f'<body pos="0 0 {k * 0.1}"><freejoint/><geom size=".2"/></body>' for k in range(BALLS))
     return mujoco.MjModel.from_xml_string(
         f'<mujoco><size memory="{memory}"/><option integrator="{integrator}"/><worldbody>{balls}'
-        '<body pos="3 0 0"><joint name="slide" type="slide" stiffness="2"/><geom size=".1"/></body></worldbody>'
-        '<actuator><motor joint="slide"/></actuator></mujoco>'
+        '<body pos="3 0 0"><joint name="slide" type="slide" stiffness="2"/><geom size=".1"/><site name="tip"/></body>'
+        '</worldbody><actuator><motor joint="slide"/></actuator><sensor><jointpos joint="slide"/>'
+        '<velocimeter site="tip"/><accelerometer site="tip"/></sensor></mujoco>'
     )
 
 
@@ -70,8 +74,38 @@ def test_lanes_step_as_mujoco_steps_them(integrator: str, data: st.DataObject) -
                 mujoco.mj_step(model, one, steps - 1)
             mujoco.mj_step1(model, one)
     for lane, one in enumerate(expected):
-        for name in ("qpos", "qvel", "xpos", "qacc_warmstart", "ctrl"):
+        for name in FIELDS:
             assert np.array_equal(getattr(state.simulation[lane], name), getattr(one, name)), name
+
+
+def test_a_thread_that_has_not_begun_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other threads are busy all the while, as on a loaded machine; later they find no lane to take."""
+    model = pile()
+    state, calls = make_state(*[model] * 6), physics.step_calls(model, 2)
+    monkeypatch.setattr(physics, "_thread_count", lambda: 3)
+    stepper, is_over = make_stepper(model), threading.Event()
+    stepper.seconds_per_lane = 1.0
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(physics, "_thread_pool", lambda process: pool)
+        pool.submit(is_over.wait)
+        for _ in range(2):
+            stepper.run(state, np.arange(6), np.zeros((6, 1)), calls)
+        is_over.set()
+    expected = mujoco.MjData(model)
+    mujoco.mj_forward(model, expected)
+    mujoco.mj_step2(model, expected)
+    mujoco.mj_step(model, expected, 3)
+    mujoco.mj_step1(model, expected)
+    for lane in range(6):
+        assert np.array_equal(state.simulation[lane].qpos, expected.qpos)
+
+
+@pytest.mark.parametrize("done", [0, 5, 6])
+def test_waiting_ends_when_all_lanes_are_done_or_it_takes_too_long(done: int) -> None:
+    progress = np.zeros((3, CACHE_LINE_WORDS), np.int64)
+    progress[:, 0] = 4, 4, done
+    assert wait_until_done(progress, 6, libc_address("sched_yield"), 3) == (done == 6)
+    assert progress[:, 0].tolist() == [4, 4, done]
 
 
 def test_an_error_inside_mujoco_affects_its_own_lane_only(
@@ -151,7 +185,7 @@ def test_lanes_are_stepped_with_their_own_model_values() -> None:
     stepper.seconds_per_lane = 1.0
     controls = np.zeros((40, 1))
     for _ in range(5):
-        stepper.run(state, np.arange(40), controls, np.array([(function_address("mj_step"), 0)]))
+        stepper.run(state, np.arange(40), controls, np.array([(function_address("mj_step"), 0, 0, 0)]))
     for lane, one in ((0, model), (1, heavy), (38, model), (39, heavy)):
         expected = mujoco.MjData(one)
         mujoco.mj_forward(one, expected)

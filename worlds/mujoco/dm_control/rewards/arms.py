@@ -17,7 +17,7 @@ from worldloom.worlds.mujoco.dm_control.rewards.base import (
     tolerance,
 )
 from worldloom.worlds.mujoco.dm_control.suite import suite
-from worldloom.worlds.mujoco.simulation.data import LaneArrays
+from worldloom.worlds.mujoco.simulation.data import Columns, LaneArrays
 
 
 class Cartpole(TaskRewards):
@@ -26,21 +26,28 @@ class Cartpole(TaskRewards):
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
         self._cart = model.joint("slider").qposadr[0]
+        self._columns = Columns(
+            model,
+            *(("qpos", self._cart), ("ctrl", 0)),
+            *(("xmat", body, ZZ) for body in range(2, model.nbody)),
+            *(("qvel", joint) for joint in range(1, model.nv)),
+        )
+        self._poles = model.nbody - 2
         self.observations["position"] = self._position
 
     def reward(self, lanes: LaneArrays) -> F64:
         """Reward upright poles and a centred cart; unless the reward is sparse, also little control and low speed."""
-        cart, cosines = lanes.qpos[:, self._cart], lanes.xmat[:, 2:, ZZ]
+        cart, control, *_ = columns = lanes.columns(self._columns)
+        cosines, speeds = columns[2 : 2 + self._poles], columns[2 + self._poles :]
         if self.task._sparse:
             upright = tolerance(cosines, self.task._ANGLE_COSINE_RANGE)
             centred = tolerance(cart, self.task._CART_RANGE)
-            return np.asarray(centred * upright.prod(axis=1))
+            return np.asarray(centred * upright.prod(axis=0))
         upright = (cosines + 1) / 2
-        centred = (1 + gaussian_tolerance(cart, 0.0, 0.0, 2)) / 2
-        effort = (4 + tolerance(lanes.ctrl, margin=1, value_at_margin=0, sigmoid="quadratic")[:, 0]) / 5
-        at_rest = tolerance(lanes.qvel[:, 1:], margin=5)
-        slow = (1 + at_rest.min(axis=1)) / 2
-        return np.asarray(upright.mean(axis=1) * effort * slow * centred)
+        centred = (1 + gaussian_tolerance(cart, (0.0, 0.0), 2)) / 2
+        effort = (4 + tolerance(control, margin=1, value_at_margin=0, sigmoid="quadratic")) / 5
+        slow = (1 + tolerance(speeds, margin=5).min(axis=0)) / 2
+        return np.asarray(upright.mean(axis=0) * effort * slow * centred)
 
     def _position(self, lanes: LaneArrays) -> F64:
         orientations = lanes.xmat[:, 2:, [ZZ, XZ]].reshape(len(lanes), -1)
@@ -64,7 +71,7 @@ class Acrobot(TaskRewards):
         distance = norm(lanes.site_xpos[:, self._target] - lanes.site_xpos[:, self._tip])
         if self.task._sparse:
             return tolerance(distance, bounds=(0, self._radius), margin=0)
-        return gaussian_tolerance(distance, 0, self._radius, 1)
+        return gaussian_tolerance(distance, (0, self._radius), 1)
 
 
 class Pendulum(TaskRewards):
@@ -125,7 +132,7 @@ class PointMass(TaskRewards):
     def reward(self, lanes: LaneArrays) -> F64:
         """Reward a mass near the target, with little control."""
         distance = norm(lanes.geom_xpos[:, self._target] - lanes.geom_xpos[:, self._mass])
-        return gaussian_tolerance(distance, 0, self._size, self._size) * ((small_control(lanes) + 4) / 5)
+        return gaussian_tolerance(distance, (0, self._size), self._size) * ((small_control(lanes) + 4) / 5)
 
 
 class Finger(TaskRewards):

@@ -20,7 +20,7 @@ from worldloom.worlds.mujoco.dm_control.rewards.base import (
     tolerance,
 )
 from worldloom.worlds.mujoco.dm_control.suite import suite
-from worldloom.worlds.mujoco.simulation.data import LaneArrays
+from worldloom.worlds.mujoco.simulation.data import Columns, LaneArrays
 
 _INFINITY = float("inf")
 
@@ -31,7 +31,8 @@ class Walker(TaskRewards):
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
         self._torso = model.body("torso").id
-        self._speed = sensor_columns(model, "torso_subtreelinvel")[0]
+        speed = sensor_columns(model, "torso_subtreelinvel")[0]
+        self._columns = Columns(model, ("xpos", self._torso, 2), ("xmat", self._torso, ZZ), ("sensordata", speed))
         self.observations |= {
             "orientations": lambda lanes: lanes.xmat[:, 1:, [XX, XZ]].reshape(len(lanes), -1),
             "height": lambda lanes: lanes.xpos[:, self._torso, 2],
@@ -39,20 +40,14 @@ class Walker(TaskRewards):
 
     def reward(self, lanes: LaneArrays) -> F64:
         """Reward a high and upright torso and, if the task has a speed, moving that fast."""
-        height = suite.walker._STAND_HEIGHT
-        standing = gaussian_tolerance(lanes.xpos[:, self._torso, 2], height, _INFINITY, height / 2)
-        upright = (1 + lanes.xmat[:, self._torso, ZZ]) / 2
-        stand = (3 * standing + upright) / 4
+        height, cosine, velocity = lanes.columns(self._columns)
+        standing = gaussian_tolerance(height, (suite.walker._STAND_HEIGHT, _INFINITY), suite.walker._STAND_HEIGHT / 2)
+        upright = (1 + cosine) / 2
+        stand: F64 = (3 * standing + upright) / 4
         speed = self.task._move_speed
         if speed == 0:
             return stand
-        moving = tolerance(
-            lanes.sensordata[:, self._speed],
-            bounds=(speed, _INFINITY),
-            margin=speed / 2,
-            value_at_margin=0.5,
-            sigmoid="linear",
-        )
+        moving = tolerance(velocity, (speed, _INFINITY), margin=speed / 2, value_at_margin=0.5, sigmoid="linear")
         return stand * (5 * moving + 1) / 6
 
 
@@ -64,6 +59,7 @@ class Humanoid(TaskRewards):
         self._head, self._torso = model.body("head").id, model.body("torso").id
         self._limbs = [model.body(side + limb).id for side in ("left_", "right_") for limb in ("hand", "foot")]
         self._com_velocity = sensor_columns(model, "torso_subtreelinvel")
+        self._columns = Columns(model, ("xpos", self._head, 2), ("xmat", self._torso, ZZ))
         self.observations |= {
             "position": lambda lanes: lanes.qpos,
             "joint_angles": lambda lanes: lanes.qpos[:, 7:],
@@ -75,11 +71,10 @@ class Humanoid(TaskRewards):
 
     def reward(self, lanes: LaneArrays) -> F64:
         """Reward a high head, an upright torso, little control, and the speed of the task or standing still."""
-        height = suite.humanoid._STAND_HEIGHT
-        standing = gaussian_tolerance(lanes.xpos[:, self._head, 2], height, _INFINITY, height / 4)
-        upright = tolerance(
-            lanes.xmat[:, self._torso, ZZ], bounds=(0.9, _INFINITY), sigmoid="linear", margin=1.9, value_at_margin=0
-        )
+        height, cosine = lanes.columns(self._columns)
+        least_height = suite.humanoid._STAND_HEIGHT
+        standing = gaussian_tolerance(height, (least_height, _INFINITY), least_height / 4)
+        upright = tolerance(cosine, (0.9, _INFINITY), sigmoid="linear", margin=1.9, value_at_margin=0)
         stand = standing * upright
         effort = (4 + small_control(lanes)) / 5
         velocity = lanes.sensordata[:, self._com_velocity[:2]]
@@ -102,19 +97,13 @@ class Cheetah(TaskRewards):
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
-        self._speed = sensor_columns(model, "torso_subtreelinvel")[0]
+        self._columns = Columns(model, ("sensordata", sensor_columns(model, "torso_subtreelinvel")[0]))
         self.observations["position"] = lambda lanes: lanes.qpos[:, 1:]
 
     def reward(self, lanes: LaneArrays) -> F64:
         """Reward speed."""
-        speed = suite.cheetah._RUN_SPEED
-        return tolerance(
-            lanes.sensordata[:, self._speed],
-            bounds=(speed, _INFINITY),
-            margin=speed,
-            value_at_margin=0,
-            sigmoid="linear",
-        )
+        (velocity,), speed = lanes.columns(self._columns), suite.cheetah._RUN_SPEED
+        return tolerance(velocity, (speed, _INFINITY), margin=speed, value_at_margin=0, sigmoid="linear")
 
 
 class Hopper(TaskRewards):
@@ -122,8 +111,9 @@ class Hopper(TaskRewards):
 
     def __init__(self, task: Any, model: mujoco.MjModel) -> None:
         super().__init__(task, model)
-        self._torso, self._foot = model.body("torso").id, model.body("foot").id
-        self._speed = sensor_columns(model, "torso_subtreelinvel")[0]
+        torso, foot = model.body("torso").id, model.body("foot").id
+        speed = sensor_columns(model, "torso_subtreelinvel")[0]
+        self._columns = Columns(model, ("xipos", torso, 2), ("xipos", foot, 2), ("sensordata", speed))
         self._touch = sensor_columns(model, "touch_toe", "touch_heel")
         self.observations |= {
             "position": lambda lanes: lanes.qpos[:, 1:],
@@ -132,18 +122,13 @@ class Hopper(TaskRewards):
 
     def reward(self, lanes: LaneArrays) -> F64:
         """Reward a high torso, and speed or little control."""
-        centres = lanes.xipos[:, :, 2]
-        standing = tolerance(centres[:, self._torso] - centres[:, self._foot], (suite.hopper._STAND_HEIGHT, 2))
+        torso, foot, velocity = lanes.columns(self._columns)
+        standing = tolerance(torso - foot, (suite.hopper._STAND_HEIGHT, 2))
         if not self.task._hopping:
             return standing * ((small_control(lanes) + 4) / 5)
         speed = suite.hopper._HOP_SPEED
-        return standing * tolerance(
-            lanes.sensordata[:, self._speed],
-            bounds=(speed, _INFINITY),
-            margin=speed / 2,
-            value_at_margin=0.5,
-            sigmoid="linear",
-        )
+        moving = tolerance(velocity, (speed, _INFINITY), margin=speed / 2, value_at_margin=0.5, sigmoid="linear")
+        return standing * moving
 
 
 WALKER_REWARDS: dict[type, type[TaskRewards]] = {
