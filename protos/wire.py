@@ -9,6 +9,7 @@ whole arrays at a time. `worldloom.kernels.wire` has the server's compiled versi
 module is for everything that must not need numba, which is every client.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +40,7 @@ def varint_tag(number: int) -> bytes:
     return varint(number << 3 | _VARINT)
 
 
+@functools.lru_cache(maxsize=4096)
 def field_header(number: int, size_bytes: int) -> bytes:
     """Return the tag and length that precede the value of a length-delimited field."""
     return varint(number << 3 | _LENGTH_DELIMITED) + varint(size_bytes)
@@ -136,6 +138,10 @@ _MERGE_MASKS = {
 that stay, the groups that are shifted down by that width."""
 
 
+_SHIFTS = np.arange(0, 70, 7, dtype=np.uint64)
+"""Positions of the groups of seven bits in an integer."""
+
+
 def read_varints(data: np.ndarray, count: int, dtype: str) -> np.ndarray | None:
     """Return `count` integers as an array of `dtype`.
 
@@ -197,8 +203,7 @@ def write_varints(values: np.ndarray) -> bytes:
     if largest < 0x80:
         return wide.astype(np.uint8).tobytes()
     width = -(-largest.bit_length() // 7)
-    data = np.empty((len(wide), width), np.uint8)
-    for index in range(width):
-        data[:, index] = (wide >> np.uint64(7 * index)).astype(np.uint8) & np.uint8(0x7F)
-    data[:, :-1] |= np.uint8(0x80)
+    data: np.ndarray = (wide[:, None] >> _SHIFTS[:width]).astype(np.uint8)
+    data |= np.uint8(0x80)
+    data[:, -1] &= np.uint8(0x7F)
     return data.tobytes()
