@@ -108,6 +108,12 @@ class Killer(threading.Thread):
                 started.wait(_READY_TIMEOUT_S)
             self.kills += 1
 
+    def wait_for_kills(self, number: int) -> None:
+        """Wait until so many more programs have been killed."""
+        wanted, deadline_s = self.kills + number, time.monotonic() + _READY_TIMEOUT_S
+        while self.kills < wanted and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+
     def stop(self) -> None:
         """Stop after the current program."""
         self._is_over.set()
@@ -134,6 +140,7 @@ def run(trials: int, at_once: int, ticks: int) -> Report:
         ):
             found = result(first)
             took_s = time.monotonic() - began_s
+            agent_killer.wait_for_kills(2)  # the first may have died before its first trial
             doomed_result = result(second, "enough\n")
         agent_killer.stop()
         client_killer.stop()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from worldloom.protos.addresses import Address, TcpAddress, parse_listen_address
+from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_listen_address
 from worldloom.server.logs import LogFormat, LogLevel
 from worldloom.server.options import ConfigError, add_flags, options_of, read_file
 
@@ -69,6 +69,11 @@ class ServeConfig:
     """Listen without TLS on addresses that other machines can reach: anyone there can read the traffic and connect."""
     token_file: Path | None = None
     """File with a token: only clients that send `authorization: Bearer TOKEN` are accepted."""
+    local_socket: str = field(default="auto", metadata={"metavar": "auto|off|PATH"})
+    """Unix socket that clients on this machine use instead of gRPC, whichever address they connect to: auto picks one
+    without a file, off has none, PATH is for containers that share a directory."""
+    local_socket_user: tuple[str, ...] = field(default=(), metadata={"metavar": "USER"})
+    """Name or number of another user who may use that socket, or any. May be given again."""
     limits: Limits = field(default_factory=Limits)
     """Limits of the server; each is an option of its own."""
     timers: bool = True
@@ -85,6 +90,7 @@ class ServeConfig:
         self._check_tls()
         for address in self.addresses:
             self._check_exposure(address)
+        self._check_local_socket()
         if self.renderer == "cpu" and self.device is not None:
             raise ConfigError(f"--device is {self.device}: expected none with --renderer cpu, which needs no device")
 
@@ -99,6 +105,30 @@ class ServeConfig:
             if found.count(address) > 1 and getattr(address, "port", None) != 0:
                 raise ConfigError(f"--listen {text!r} is given twice: expected it once")
         return found
+
+    @property
+    def has_local_socket(self) -> bool:
+        """True if there is a socket for clients on this machine."""
+        return self.local_socket != "off"
+
+    @property
+    def local_socket_path(self) -> Path | None:
+        """Path of that socket; None if it has no file."""
+        if self.local_socket in ("auto", "off"):
+            return None
+        try:
+            address = parse_listen_address(f"unix:{self.local_socket}")
+        except ValueError as error:
+            raise ConfigError(f"--local-socket {error}, auto or off") from None
+        assert isinstance(address, UnixAddress)
+        return address.path
+
+    def _check_local_socket(self) -> None:
+        path = self.local_socket_path
+        if path is not None and UnixAddress(path) in self.addresses:
+            raise ConfigError(f"--local-socket is {self.local_socket!r}: expected another path than those of --listen")
+        if self.local_socket_user and not self.has_local_socket:
+            raise ConfigError("--local-socket-user with --local-socket off: expected one of them alone")
 
     def _check_tls(self) -> None:
         for flag, value, needed, other in (

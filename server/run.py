@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -23,7 +23,10 @@ from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.memory import use_one_heap
 from worldloom.server.logs import Log, set_up_logs
 from worldloom.server.transports.grpc_streams import Streams, channel_options
-from worldloom.server.transports.listening import check_free, listen
+from worldloom.server.transports.listening import ListenError, check_free, listen, listen_locally
+from worldloom.server.transports.local_peers import AllowedUsers
+from worldloom.server.transports.local_socket import LocalSocket
+from worldloom.server.transports.open_streams import OpenStreams
 from worldloom.server.transports.security import TokenCheck, read_credentials, read_token
 
 if TYPE_CHECKING:
@@ -55,16 +58,42 @@ def serve(config: ServeConfig) -> None:
     for address in config.addresses:
         check_free(address)  # before kernels are compiled, which takes a while
     engine = Engine(functools.partial(_make_renderer, config), config.limits, config.timers)
-    streams = Streams(engine, functools.partial(Session, engine), config.limits)
+    open_streams = OpenStreams(config.limits)
+    streams = Streams(engine, functools.partial(Session, engine), config.limits, open_streams)
+    with contextlib.ExitStack() as at_the_end:
+        local = _open_local_socket(config, engine, open_streams, token, at_the_end)
+        _run(config, credentials, token, engine, streams, local, settings)
+
+
+def _run(
+    config: ServeConfig,
+    credentials: grpc.ServerCredentials | None,
+    token: str | None,
+    engine: Engine,
+    streams: Streams,
+    local: LocalSocket | None,
+    settings: "TrialSettings | None",
+) -> None:
     engine.start(failed=functools.partial(signal.raise_signal, signal.SIGTERM))
     gc.collect()
     gc.freeze()  # objects that exist now stay: the garbage collector need not traverse them
     try:
-        asyncio.run(_serve(config, credentials, token, engine, streams, settings))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config, credentials, token, engine, streams, local, settings))
     finally:
         _stop(engine)
     if engine.has_failed:
         raise RuntimeError("the engine failed: the log above says where; please report it")
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's event loop if the extra `fast` is installed; None for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _serve(
@@ -73,6 +102,7 @@ async def _serve(
     token: str | None,
     engine: Engine,
     streams: Streams,
+    local: LocalSocket | None,
     settings: "TrialSettings | None",
 ) -> None:
     server = grpc.aio.server(
@@ -90,6 +120,7 @@ async def _serve(
         addresses = [listen(server, address, credentials, at_the_end) for address in config.addresses]
         signals = _catch_signals()
         await server.start()
+        heartbeats = None if local is None else asyncio.create_task(_serve_locally(local))
         for address in addresses:
             log.info("listening", address=address)
             print(f"listening on {address}", flush=True)
@@ -97,14 +128,42 @@ async def _serve(
         log.info("stopping", signal=(await signals.get()).name)
         await health_service.enter_graceful_shutdown()
         streams.drain()
+        if local is not None and heartbeats is not None:
+            heartbeats.cancel()
+            local.drain()
         if trials is not None:
             trials.drain()
         engine.drain()
-        await _first_of(_all_ended(streams, trials), signals.get(), timeout_s=GRACE_S)
+        await _first_of(_all_ended(streams, local, trials), signals.get(), timeout_s=GRACE_S)
         await server.stop(grace=None if trials is None else _TRIAL_GRACE_S)
         await _wait_for_other_tasks()
     _ignore_signals()
     log.info("stopped")
+
+
+def _open_local_socket(
+    config: ServeConfig,
+    engine: Engine,
+    open_streams: OpenStreams,
+    token: str | None,
+    at_the_end: contextlib.ExitStack,
+) -> LocalSocket | None:
+    """Open the socket for clients on this machine. Where none can be made, and none was asked for, do without."""
+    if not config.has_local_socket:
+        return None
+    users = AllowedUsers.parse(config.local_socket_user)
+    try:
+        listener, address = listen_locally(config.local_socket_path, users.has_others, at_the_end)
+    except ListenError as error:
+        if config.local_socket != "auto":
+            raise
+        log.warning("no local socket: clients on this machine use gRPC", reason=error)
+        return None
+    local = LocalSocket(
+        listener, address, engine, functools.partial(Session, engine), config.limits, open_streams, users, token
+    )
+    engine.local_socket = local.address
+    return local
 
 
 def _read_trials(config: ServeConfig) -> "TrialSettings | None":
@@ -122,11 +181,21 @@ def _add_trials(server: grpc.aio.Server, engine: Engine, settings: "TrialSetting
     return SERVICES, add_services(server, engine, settings)
 
 
-async def _all_ended(streams: Streams, trials: "Trials | None") -> None:
-    """Wait until all streams and trials have ended."""
+async def _serve_locally(local: LocalSocket) -> None:
+    local.start()
+    log.info("listening locally", socket=local.address.address)
+    await local.send_heartbeats()
+
+
+async def _all_ended(streams: Streams, local: LocalSocket | None, trials: "Trials | None") -> None:
+    """Wait until all streams and trials have ended. If this is cancelled, no trial waits for its agents any more."""
+    waits: list[Awaitable[object]] = [streams.have_ended()]
+    if local is not None:
+        local_ended: asyncio.Future[None] = asyncio.wrap_future(local.has_ended)
+        waits.append(asyncio.shield(local_ended))  # which the engine's thread completes
     if trials is not None:
-        await trials.close()
-    await streams.have_ended()
+        waits.append(trials.close())
+    await asyncio.gather(*waits)
 
 
 async def _add_health(server: grpc.aio.Server, services: Sequence[str]) -> health.aio.HealthServicer:

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -46,6 +47,13 @@ SLOW = (
     *("tests/test_docs", "tests/test_first_errors", "tests/test_gl_gate", "tests/test_wheel", "tests/test_front"),
 )
 """Beginnings of the paths of tests that start processes, or take seconds: `make test-quick` leaves them out."""
+
+
+@pytest.fixture(autouse=True)
+def _no_exception_is_left() -> Iterator[None]:
+    """Check that a test leaves no exception as the current one, which logs and errors of later tests would show."""
+    yield
+    assert sys.exc_info()[1] is None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,12 +13,16 @@ from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.documentation import constant, family_properties, table_properties, world_properties
 from worldloom.server.dm_env_rpc.property_tree import Group, Property, PropertyTree
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.shared_memory import RING_SIZE
+from worldloom.server.engine.shared_memory import MAX_RING_SIZE
 from worldloom.server.engine.timing import STAGES
 from worldloom.server.engine.world import Agent, World
 from worldloom.server.engine.world_settings import JOIN_SETTINGS, OBSERVATIONS, WORLD_SETTINGS
 from worldloom.worlds.registry import known_families
 
+SEGMENT_PATH = "shm.name"
+"""Key of the property that tells where shared memory is."""
+_VERSION = importlib.metadata.version("worldloom")
+"""Read once: it is in a file, which cannot be opened when the server has too many open."""
 _NOTHING = np.empty((0, 5))
 
 _LIGHTS = {
@@ -83,15 +87,19 @@ def _groups(engine: Engine, agent: Agent | None, key: str) -> dict[str, _TopLeve
         found["world"] = _TopLevel("The world that this stream has joined.", lambda: _world(engine, agent, key))
         found["camera"] = _TopLevel("Cameras of this stream.", lambda: _cameras(agent))
         if agent.segment is not None:
-            found["shm"] = _TopLevel("Shared memory of this stream.", lambda: _shared_memory(agent))
+            found["shm"] = _TopLevel("Shared memory of this stream.", lambda: _shared_memory(engine, agent))
     return found
 
 
 def _server(engine: Engine) -> Iterator[Property]:
     renderer = engine.renderer
-    yield Property("server.version", "Version of worldloom.", "str", lambda: importlib.metadata.version("worldloom"))
+    yield Property("server.version", "Version of worldloom.", "str", constant(_VERSION))
     yield Property("server.renderer", "Name of the renderer: gl or cpu.", "str", lambda: renderer.name)
     yield Property("server.device", "Device of the renderer.", "str", lambda: renderer.device)
+    if (local := engine.local_socket) is not None:
+        text = "Unix socket for clients on the same machine: a path, or `abstract:` and a name."
+        yield Property("server.local_socket", text, "str", constant(local.address))
+        yield Property("server.local_socket_key", "Key that clients of it need.", "str", constant(local.key))
 
 
 def _limits(engine: Engine) -> Iterator[Property]:
@@ -329,18 +337,31 @@ def _set_field_of_view(agent: Agent, camera: str, degrees: np.ndarray) -> None:
     agent.half_heights[camera] = float(np.tan(np.radians(degrees) / 2))
 
 
-def _shared_memory(agent: Agent) -> Iterator[Property]:
+def _shared_memory(engine: Engine, agent: Agent) -> Iterator[Property]:
     segment = agent.segment
     if segment is None:
         return
-    yield Property("shm.name", "Path of the shared memory, on the same machine.", "str", lambda: segment.path)
+    yield Property(SEGMENT_PATH, "Path of the shared memory, on the same machine.", "str", lambda: segment.path)
     yield Property("shm.token", "Text at the beginning of the shared memory.", "str", constant(segment.token))
     yield Property("shm.size_bytes", "Size in bytes.", "int64", constant(segment.size_bytes))
     yield Property(
         "shm.slots",
-        "Number of sets of frames: a step is drawn into the next one in turn.",
+        "Number of sets of frames: a step is drawn into the next one in turn. Writing it replaces the shared memory by "
+        "memory for so many sets, with another name.",
         "int64",
-        constant(RING_SIZE),
+        constant(segment.ring_size),
+        lambda value: engine.directory.share_again(agent, int(value)),
+        minimum=1,
+        maximum=MAX_RING_SIZE,
+    )
+    yield Property(
+        "shm.next_slot",
+        "Number of the set, from 0, that the next step is drawn into.",
+        "int64",
+        lambda: segment.next_index,
+        lambda value: setattr(segment, "next_index", int(value)),
+        minimum=0,
+        maximum=segment.ring_size - 1,
     )
     yield Property("shm.slot_bytes", "Bytes of one set of frames.", "int64", constant(segment.set_bytes))
     for name, offset in segment.offsets.items():

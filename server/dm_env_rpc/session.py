@@ -5,9 +5,10 @@ the response comes later, when other agents have stepped. A handler that raises 
 it runs on the engine's thread.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, ParamSpec
 
+import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -21,17 +22,21 @@ from worldloom.protos.errors import (
     RequestError,
     Unimplemented,
 )
-from worldloom.server.dm_env_rpc.properties import described_family, make_tree
+from worldloom.server.dm_env_rpc.properties import SEGMENT_PATH, described_family, make_tree
 from worldloom.server.dm_env_rpc.property_tree import requested_key
 from worldloom.server.dm_env_rpc.specs import agent_specs_message
 from worldloom.server.dm_env_rpc.step_layout import step_layout
+from worldloom.server.dm_env_rpc.step_requests import RepeatedSteps
 from worldloom.server.dm_env_rpc.tensors import LARGE_BYTES, ActionReader, check_field_count, settings_from
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.observations import AgentSpecs
+from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
+from worldloom.server.engine.replies import ReplyBuffer, array_layout
 from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset
 from worldloom.server.logs import Log
 
 log = Log("session")
+
+P = ParamSpec("P")
 
 _MAX_NAMES = 4096
 """UIDs that a step may have, or twice as many as are offered, if that is more."""
@@ -54,17 +59,41 @@ def _check_count(count: int, offered: int, what: str) -> None:
         raise InvalidArgument(f"a step with {count} {what}: expected {most} at most")
 
 
+class ArrayStep(NamedTuple):
+    """A step of a client in this process, which has the specs and has checked its actions."""
+
+    uids: tuple[int, ...]
+    """Requested observations."""
+    actions: Mapping[str, np.ndarray]
+    """By name, of the dtypes and shapes of their specs."""
+    out: ReplyBuffer | None = None
+    """Arrays of the client's that the observations are written into, and their addresses in the order of the UIDs."""
+
+
 class Session:
     """The state of one stream. `send` delivers the bytes of a reply to its client at the end of the tick."""
 
-    def __init__(self, engine: Engine, name: str, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        send: Callable[[Any], None],
+        share_file: Callable[[int], None] | None = None,
+    ) -> None:
+        """Make a session. `share_file` sends a copy of a descriptor with the next reply, where a transport can."""
         self.engine = engine
         self.name = name
         """Name of the stream in the log."""
         self.agent: Agent | None = None
         self._layout_cache = engine.layout_cache(step_layout)
         self._send_bytes = send
+        self._share_file = share_file
         self._readers: dict[int, ActionReader] = {}
+        self._repeated_steps = RepeatedSteps({})
+        self._last_uids: tuple[int, ...] = ()
+        self._last_specs: AgentSpecs | None = None
+        self._last_request: ObservationRequest | None = None
+        """The request of the last step that repeated one before, which had these UIDs and specs."""
         self._is_closed = False
 
     def open(self) -> None:
@@ -91,12 +120,25 @@ class Session:
         if self._is_closed:
             return
         self.engine.counters.requests += 1
-        self._answer(lambda: self._handle(data))
+        self._answer(self._handle, data)
 
-    def _answer(self, work: Callable[[], rpc.EnvironmentResponse | None]) -> None:
+    def step(self, asked: ArrayStep) -> None:
+        """Handle a step of a client in this process. Its reply is a dict of arrays, or the bytes of an error."""
+        if self._is_closed:
+            return
+        self.engine.counters.requests += 1
+        try:
+            agent = self._joined("Step")
+            request = agent.specs.request(asked.uids, self.engine.layout_cache(array_layout))
+            actions = asked.actions if agent.is_told_running else {}
+            self.engine.step(Step(agent, actions, request, self._answer_step, self._fail_step, asked.out))
+        except RequestError as error:
+            self._fail(error)
+
+    def _answer(self, work: Callable[P, rpc.EnvironmentResponse | None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Send the response that `work` returns, if any, or its error."""
         try:
-            response = work()
+            response = work(*args, **kwargs)
         except RequestError as error:
             self._fail(error)
         except FAILURES as error:
@@ -107,6 +149,14 @@ class Session:
                 self._send(response)
 
     def _handle(self, data: bytes) -> rpc.EnvironmentResponse | None:
+        agent = self.agent
+        if agent is not None and not agent.world.is_gone and (content := self._repeated_steps.read(data)) is not None:
+            if content.uids != self._last_uids or agent.specs is not self._last_specs:
+                self._last_request = agent.specs.request(content.uids)
+                self._last_uids, self._last_specs = content.uids, agent.specs
+            assert self._last_request is not None
+            self._start_step(agent, content.actions, self._last_request)
+            return None
         if len(data) > LARGE_BYTES:
             check_field_count(data, rpc.EnvironmentRequest.DESCRIPTOR)
         try:
@@ -117,7 +167,10 @@ class Session:
             ) from error
         kind = request.WhichOneof("payload")
         if kind is None:
-            raise InvalidArgument(f"a request without a payload: expected one of {', '.join(_HANDLERS)}")
+            raise InvalidArgument(f"a request without a payload: expected one of {', '.join(_PAYLOADS)}")
+        if kind == "step":
+            self._step(request.step, data)
+            return None
         return _HANDLERS[kind](self, getattr(request, kind))
 
     def _create_world(self, request: rpc.CreateWorldRequest) -> None:
@@ -147,7 +200,7 @@ class Session:
         log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.index)
         return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=agent_specs_message(agent.specs)))
 
-    def _step(self, request: rpc.StepRequest) -> None:
+    def _step(self, request: rpc.StepRequest, data: bytes) -> None:
         agent = self._joined("Step")
         _check_count(len(request.requested_observations), len(agent.specs.observations), "requested observations")
         observations = agent.specs.request(request.requested_observations)
@@ -160,6 +213,11 @@ class Session:
                     known = ", ".join(f"{uid} ({reader.name})" for uid, reader in self._readers.items())
                     raise InvalidArgument(f"action {uid} does not exist: expected some of {known or 'none'}")
                 actions[reader.name] = reader.read(tensor)
+            self._repeated_steps.remember(data, request.requested_observations, actions)
+        self._start_step(agent, actions, observations)
+
+    def _start_step(self, agent: Agent, actions: Mapping[str, np.ndarray], observations: ObservationRequest) -> None:
+        """Have the engine step an agent. Actions are ignored unless the agent is in the middle of a sequence."""
         self.engine.step(Step(agent, actions, observations, self._answer_step, self._fail_step))
 
     def _answer_step(self, step: Step) -> None:
@@ -218,6 +276,9 @@ class Session:
     def _answer_property(self, asked: properties_pb2.PropertyRequest) -> rpc.EnvironmentResponse:
         response = rpc.EnvironmentResponse()
         response.extension.Pack(make_tree(self.engine, self.agent, requested_key(asked)).handle(asked))
+        segment = None if self.agent is None else self.agent.segment
+        if self._share_file is not None and segment is not None and asked.read_property.key == SEGMENT_PATH:
+            self._share_file(segment.file)  # the path itself can be opened by the same user only
         return response
 
     def _joined(self, what: str) -> Agent:
@@ -229,10 +290,12 @@ class Session:
 
     def _set_readers(self, specs: AgentSpecs) -> None:
         self._readers = {uid: ActionReader(spec, specs.lanes) for uid, spec in specs.actions.items()}
+        self._repeated_steps = RepeatedSteps(self._readers)
 
     def _leave(self) -> None:
         if self.agent is not None:
             self.engine.leave(self.agent)
+            self._last_specs = self._last_request = None
             log.info("left", stream=self.name, world=self.agent.world.name, agent=self.agent.index)
             self.agent = None
 
@@ -247,11 +310,11 @@ class Session:
             self._send_bytes(response.SerializeToString())
 
 
+_PAYLOADS = [field.name for field in rpc.EnvironmentRequest.DESCRIPTOR.oneofs_by_name["payload"].fields]
 _PROPERTY_REQUEST = properties_pb2.PropertyRequest.DESCRIPTOR.full_name
 _HANDLERS: dict[str, Callable[[Session, Any], rpc.EnvironmentResponse | None]] = {
     "create_world": Session._create_world,
     "join_world": Session._join_world,
-    "step": Session._step,
     "reset": Session._reset,
     "reset_world": Session._reset_world,
     "leave_world": Session._leave_world,

@@ -17,12 +17,8 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.wire import field_header, varint, varint_tag, write_varints
 from worldloom.server.dm_env_rpc.specs import PAYLOADS
-from worldloom.server.engine.observations import (
-    DTYPES_AS_IN_MEMORY,
-    ObservationField,
-    ObservationSpec,
-    ReplyLayout,
-)
+from worldloom.server.engine.observations import DTYPES_AS_IN_MEMORY, ObservationSpec
+from worldloom.server.engine.replies import ObservationField, ReplyLayout, bytes_layout
 
 _STEP = rpc.EnvironmentResponse.DESCRIPTOR.fields_by_name["step"].number
 _STATE, _OBSERVATIONS = (rpc.StepResponse.DESCRIPTOR.fields_by_name[name].number for name in ("state", "observations"))
@@ -53,7 +49,7 @@ def step_layout(observations: tuple[ObservationSpec, ...]) -> ReplyLayout:
     if any(is_final):
         first = is_final.index(True)
         append_final = partial(_append_final, observations[first:], len(head), entries[first].start)
-    return ReplyLayout(end, constants, len(head) - 1, tuple(fields), append_final)
+    return bytes_layout(end, constants, len(head) - 1, tuple(fields), append_final)
 
 
 def _append_final(

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from dm_env_rpc.v1.dm_env_rpc_pb2 import Tensor
 
+from worldloom.kernels.wire import read_varints
 from worldloom.protos.errors import InvalidArgument
 from worldloom.protos.wire import field_header, has_more_fields
 from worldloom.server.dm_env_rpc.specs import BYTE_DTYPES, PAYLOADS, bounds, element_bounds
@@ -25,6 +26,8 @@ MAX_TEXT_TOTAL = 1 << 20
 """Elements times the longest of them in an array of texts: NumPy stores each with the length of the longest."""
 
 _DTYPE_OF = {payload: dtype for dtype, payload in PAYLOADS.items()}
+INTEGER_DTYPES = frozenset({"int32", "int64", "uint32"})
+"""Dtypes that are varints on the wire, and whose values int64 can hold."""
 MAX_DIMENSIONS = 64
 """Dimensions of a tensor that is looked at; NumPy has as many."""
 MAX_FIELDS = 8192
@@ -135,15 +138,19 @@ class TensorReader:
 
     def _check(self, values: np.ndarray, shape: tuple[int, ...], came: np.ndarray) -> None:
         """Raise InvalidArgument for values out of range; NaN fails every comparison, and min() returns it."""
-        if self._each:
-            if not ((values >= self._least) & (values <= self._most)).all():
-                self._raise_out_of_range(values, shape, came)
-        elif len(values) < _FEW:
-            for value in values.tolist():
-                if not self._least <= value <= self._most:
-                    self._raise_out_of_range(values, shape, came)
-        elif not (self._least <= values.min().item() and values.max().item() <= self._most):
+        if not self._are_in_range(values):
             self._raise_out_of_range(values, shape, came)
+
+    def _are_in_range(self, values: np.ndarray) -> bool:
+        least, most = self._least, self._most
+        if self._each:
+            return bool(((values >= least) & (values <= most)).all())
+        if len(values) < _FEW:
+            for value in values.tolist():  # noqa: SIM110 (a generator takes longer than the few values)
+                if not least <= value <= most:
+                    return False
+            return True
+        return bool(least <= values.min().item() and values.max().item() <= most)
 
     def _fit(self, sent: list[int], count: int) -> tuple[int, ...]:
         """Return the shape of the array for a tensor with this shape and number of elements."""
@@ -209,6 +216,34 @@ class ActionReader(TensorReader):
         super().__init__(f"action {spec.name!r}", spec.dtype, shape, spec.minimum, spec.maximum)
         self.name = spec.name
         self._array_shape = (lanes or 1, *spec.shape)
+        self._is_flat = len(self._array_shape) == 1
+
+    @property
+    def elements(self) -> int:
+        """Number of values."""
+        return self._size
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all values in memory."""
+        return self._size * self._np_dtype.itemsize
+
+    def read_in_place(self, data: bytes, start: int, end: int) -> np.ndarray | None:
+        """Return the values in these bytes of a message, without a copy where they are as in memory.
+
+        None if one is out of range, or if integers are not as many as the action has elements.
+        """
+        if self.dtype in INTEGER_DTYPES:
+            wide = np.empty(self._size, np.int64)
+            on_wire = np.frombuffer(data, np.uint8, end - start, start)
+            if read_varints(on_wire, self._least, self._most, wide) != self._size:
+                return None
+            values = wide.astype(self._np_dtype, copy=False)
+        else:
+            values = np.frombuffer(data, self._np_dtype, self._size, start)
+            if self._checked and not self._are_in_range(values):
+                return None
+        return values if self._is_flat else values.reshape(self._array_shape)
 
 
 def pack(tensor: Tensor, value: np.ndarray) -> None:

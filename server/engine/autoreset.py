@@ -157,17 +157,8 @@ def _observe_lanes(step: Step) -> list[np.ndarray]:
 
 
 def _views(step: Step, camera: str, bits: int) -> ViewTable:
-    agent, join = step.agent, step.agent.specs.join_settings
-    views = agent.world.pool.views(
-        _ended_lanes(step),
-        camera,
-        agent.index,
-        width=join.width,
-        height=join.height,
-        outputs=bits,
-        samples=join.samples,
-    )
-    half_height = agent.half_heights.get(camera)
+    views = step.agent.views(_ended_lanes(step), camera, bits)
+    half_height = step.agent.half_heights.get(camera)
     if half_height is not None:
         views.half_height[:] = half_height
     return views

@@ -15,7 +15,7 @@ from worldloom.server.engine.loading import make_family
 from worldloom.server.engine.memory import MemoryBudget
 from worldloom.server.engine.observations import AgentSpecs, ReplyLayoutCache
 from worldloom.server.engine.pools import PoolKey, PoolTable
-from worldloom.server.engine.shared_memory import Segment, segment_bytes
+from worldloom.server.engine.shared_memory import RING_SIZE, Segment, segment_bytes
 from worldloom.server.engine.slices import LaneAddition, WorldCreation
 from worldloom.server.engine.world import FAILURES, Agent, Autoreset, World
 from worldloom.server.engine.world_settings import (
@@ -150,7 +150,7 @@ class WorldDirectory:
 
     def leave(self, agent: Agent) -> None:
         """Remove an agent from its world, with its waiting step."""
-        agent.step = None
+        agent.step = agent.last_request = agent.prepared = None
         agent.world.interrupted_agents.discard(agent)
         self.release_segment(agent)
         if not agent.world.is_gone:
@@ -171,6 +171,7 @@ class WorldDirectory:
         del self.worlds[world.name]
         world.is_gone = True
         for agent in world.agents.values():
+            agent.last_request = agent.prepared = None
             self.release_segment(agent)
         self._free_lanes(world.pool, world.lanes)
         self.lanes_in_use -= len(world.lanes)
@@ -251,26 +252,28 @@ class WorldDirectory:
                 reaped.append(world)
         return reaped
 
-    def _share(self, agent: Agent, specs: AgentSpecs) -> None:
+    def share_again(self, agent: Agent, ring_size: int) -> None:
+        """Replace the shared memory of an agent by memory for another number of sets of frames."""
+        self._share(agent, agent.specs, ring_size)
+
+    def _share(self, agent: Agent, specs: AgentSpecs, ring_size: int | None = None) -> None:
         """Allocate the shared memory of an agent's specs."""
         frame_bytes = specs.shared_bytes
         segment = None
         if frame_bytes:
             held = 0 if agent.segment is None else agent.segment.size_bytes
-            new_bytes = segment_bytes(frame_bytes)
+            new_bytes = segment_bytes(frame_bytes, ring_size or RING_SIZE)
+            instead = "name fewer in the join setting 'observations', go without 'shm'"
+            if ring_size is not None:
+                instead = f"write a smaller number than {ring_size} to the property 'shm.slots', {instead}"
             if self.shared_bytes - held + new_bytes > self.limits.max_shared_bytes:
                 raise ResourceExhausted(
                     f"{new_bytes} bytes of shared memory more than the {self.shared_bytes - held} in use: expected "
-                    f"{self.limits.max_shared_bytes} at most in all; name fewer in the join setting 'observations', go "
-                    "without 'shm', or raise --max-shared-bytes"
+                    f"{self.limits.max_shared_bytes} at most in all; {instead}, or raise --max-shared-bytes"
                 )
-            self.memory.check(
-                new_bytes - held,
-                "shared memory of this agent",
-                "name fewer in the join setting 'observations', go without 'shm'",
-            )
+            self.memory.check(new_bytes - held, "shared memory of this agent", instead)
             try:
-                segment = Segment(frame_bytes)
+                segment = Segment(frame_bytes, ring_size)
             except OSError as error:
                 raise ResourceExhausted(
                     f"{new_bytes} bytes of shared memory cannot be had on the server's machine: {error.strerror}; go "

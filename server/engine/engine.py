@@ -14,15 +14,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 
 from worldloom.protos.errors import Internal, NotFound, RequestError, Unavailable
+from worldloom.protos.local_frames import LocalAddress
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.config import Limits
 from worldloom.server.engine.autoreset import FinalObserver, NextEpisodes
 from worldloom.server.engine.directory import WAS_DESTROYED, WorldDirectory
+from worldloom.server.engine.inbox import Call, Inbox
 from worldloom.server.engine.loading import FamilyDescriptions, Loader, warm_up
 from worldloom.server.engine.observations import ComputeLayout, ReplyLayoutCache
+from worldloom.server.engine.prepared import observe_prepared
 from worldloom.server.engine.router import ReplyRouter
 from worldloom.server.engine.slices import Additions, Done, LaneAddition, WorldCreation, add_lanes
 from worldloom.server.engine.stages import draw, fill_replies, simulate, write_scene
@@ -32,8 +34,6 @@ from worldloom.server.logs import Log
 from worldloom.worlds.lanes import INTERRUPTED
 
 log = Log("engine")
-
-Call: TypeAlias = Callable[[], None]
 
 _REAP_EVERY_S = 1.0
 _FIRST_LANES_S = 1e-6
@@ -55,7 +55,9 @@ class Engine:
         """Seconds of a tick for work that is divided over ticks. An engine without a thread does it all at once."""
         self.renderer: Renderer
         self._make_renderer = make_renderer
-        self._inbox: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self.inbox = Inbox()
+        self.local_socket: LocalAddress | None = None
+        """The socket for clients on the same machine, which properties tell them."""
         self._touched: dict[World, None] = {}
         self._additions: Additions = deque()
         self._next_episodes = NextEpisodes()
@@ -72,6 +74,7 @@ class Engine:
         """
         self.divided_work_s = TICK_S
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self.inbox.open()
         self._thread = threading.Thread(target=self._run, args=(failed, started), name="worldloom-engine", daemon=True)
         self._thread.start()
         problem = started.get()
@@ -82,16 +85,16 @@ class Engine:
 
     def post(self, call: Call) -> None:
         """Have the engine make this call in its next tick, after the calls posted before."""
-        self._inbox.put(call)
+        self.inbox.put(call)
 
     def drain(self) -> None:
         """From now on fail what waits for other agents, which may never come. All else is answered as before."""
-        self.post(self._drain)
+        self.post(partial(setattr, self, "is_draining", True))
 
     def stop(self) -> None:
         """End the thread and close the renderer."""
         if self._thread is not None:
-            self._inbox.put(None)
+            self.inbox.put(None)
             self._thread.join()
             self._thread = None
 
@@ -222,12 +225,13 @@ class Engine:
 
     def close(self) -> None:
         """Close the renderer, on the same thread."""
+        self.inbox.close()
         self._loader.close()
         self.renderer.close()
 
     def tick(self, calls: list[Call]) -> bool:
         """Make these calls; advance, draw and answer the worlds that are ready; return whether there were replies."""
-        timer, scene = self.timer, self.directory.scene
+        timer = self.timer
         timer.begin()
         for call in calls:
             _run_call(call)
@@ -242,14 +246,8 @@ class Engine:
         if self._next_episodes.waiting or any(step.agent.world.ended is not None for step in steps):
             steps = self._begin_next_episodes(steps)
         if steps:
-            groups = write_scene(steps, scene)
-            timer.mark("plan")
-            groups = draw(groups, self.renderer, scene, self.counters, timer.mark)
-            timer.mark("draw")
-            fill_replies(groups)
-            for group in groups:
-                for step in group.steps:
-                    step.answer(step)
+            for step in self._observe(steps):
+                step.answer(step)
             timer.mark("fill")
             self.counters.count_steps([len(step.agent.world.lanes) for step in steps])
         for world in resetting:
@@ -257,6 +255,18 @@ class Engine:
         if self.is_draining:
             self._fail_waiting()
         return self.router.deliver()
+
+    def _observe(self, steps: list[Step]) -> list[Step]:
+        """Write the replies of these steps; return those that did not fail."""
+        scene, mark = self.directory.scene, self.timer.mark
+        if len(steps) == 1 and observe_prepared(steps[0], self.renderer, scene, self.counters, mark):
+            return steps
+        groups = write_scene(steps, scene)
+        mark("plan")
+        groups = draw(groups, self.renderer, scene, self.counters, mark)
+        mark("draw")
+        fill_replies(groups)
+        return [step for group in groups for step in group.steps]
 
     def _begin_next_episodes(self, steps: list[Step]) -> list[Step]:
         """Begin the next episodes in worlds where that is part of the step; return the steps that can be answered."""
@@ -301,9 +311,6 @@ class Engine:
             return False
         return True
 
-    def _drain(self) -> None:
-        self.is_draining = True
-
     def _fail_waiting(self) -> None:
         for world in self.directory.worlds.values():
             _fail_waiting(world, Unavailable(SHUTTING_DOWN))
@@ -331,12 +338,8 @@ class Engine:
 
     def _next_calls(self) -> list[Call] | None:
         """Wait for calls and return all of them; an empty list after a while without any, None to stop."""
-        try:
-            is_busy = self._touched or self._additions or self._next_episodes.waiting
-            first = self._inbox.get(timeout=0.0 if is_busy else _REAP_EVERY_S)
-        except queue.Empty:
-            return []
-        calls = [first, *(self._inbox.get_nowait() for _ in range(self._inbox.qsize()))]
+        is_busy = self._touched or self._additions or self._next_episodes.waiting
+        calls = self.inbox.take(timeout_s=0.0 if is_busy else _REAP_EVERY_S)
         return None if None in calls else [call for call in calls if call is not None]
 
     def _reap(self) -> None:

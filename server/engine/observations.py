@@ -9,9 +9,7 @@ Frames are drawn into it, kernels write the numbers, and it is sent as it is.
 
 import difflib
 import math
-import sys
-from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -20,9 +18,9 @@ import numpy as np
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.errors import InvalidArgument, ResourceExhausted
-from worldloom.render.arena import PROCESS_MEMORY, address_of_bytes
 from worldloom.server.config import Limits
 from worldloom.server.engine.memory import MemoryBudget
+from worldloom.server.engine.replies import ReplyLayout
 from worldloom.server.engine.world_settings import JoinSettings
 from worldloom.worlds.describe import COMMON_OBSERVATIONS, common_observations
 from worldloom.worlds.family import Bound, Family, Spec
@@ -44,8 +42,6 @@ _MAX_KEPT_BYTES = 16 << 20
 """Reply data of the remembered requests, each of which has buffers of its own. The last one is always kept."""
 _MAX_KEPT_UIDS = 256
 """UIDs of a request that is remembered; only one that repeats UIDs has more."""
-_MAX_BUFFER_BYTES = 64 << 20
-"""Free reply buffers that are kept for one layout; two are kept whatever their size."""
 _FEWER = "name fewer in the join setting 'observations', or ask for smaller frames or fewer lanes"
 _HEADER_BYTES = 64
 """Upper bound of the bytes around an observation's data in a message."""
@@ -98,103 +94,22 @@ class ObservationSpec(NamedTuple):
         return np.dtype(self.dtype).itemsize if self.dtype in DTYPES_AS_IN_MEMORY else VARINT_BYTES
 
 
-class ObservationField(NamedTuple):
-    """The data of one observation in a reply."""
-
-    offset: int
-    as_varints: bool
-
-
-class ReplyBuffer(NamedTuple):
-    """A bytes object for one reply."""
-
-    data: bytes
-    address: int
-
-
-class ReplyBuffers:
-    """Reply buffers of one layout. A buffer is reused when nothing but this ring refers to its bytes any more.
-
-    `constants` are the bytes that are the same in every reply, by their offset.
-    """
-
-    def __init__(self, size_bytes: int, constants: Mapping[int, bytes]) -> None:
-        if any(offset < 0 or offset + len(piece) > size_bytes for offset, piece in constants.items()):
-            raise ValueError(f"a layout of {size_bytes} bytes: expected its constants inside, got one beyond the end")
-        self._size_bytes = size_bytes
-        self._constants = constants
-        self._max_kept = max(2, _MAX_BUFFER_BYTES // max(1, size_bytes))
-        self._ring: deque[ReplyBuffer] = deque([self._allocate()])
-        self._references_when_free = self._references()
-
-    def __len__(self) -> int:
-        return len(self._ring)
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Bytes of all its buffers."""
-        return len(self._ring) * self._size_bytes
-
-    def acquire(self) -> ReplyBuffer:
-        """Return a free buffer. The caller must refer to its data at once: that keeps it from being acquired again.
-
-        The oldest is tried first, since it was sent before all others. One whose client does not read comes last.
-        """
-        ring = self._ring
-        if not self._size_bytes:
-            return ring[0]  # Python has only one empty bytes object, referred to from everywhere
-        if self._references() > self._references_when_free:
-            ring.rotate(-1)
-            if self._references() > self._references_when_free:
-                if len(ring) >= self._max_kept:
-                    ring.popleft()  # still valid for those who refer to it
-                ring.appendleft(self._allocate())
-        ring.rotate(-1)
-        return ring[-1]
-
-    def _references(self) -> int:
-        return sys.getrefcount(self._ring[0].data)
-
-    def _allocate(self) -> ReplyBuffer:
-        # A bytes object is immutable for its users. This one has none yet, so it can be written like any memory.
-        data = bytes(self._size_bytes)
-        address = address_of_bytes(data)
-        for offset, piece in self._constants.items():
-            PROCESS_MEMORY[address + offset : address + offset + len(piece)] = np.frombuffer(piece, np.uint8)
-        return ReplyBuffer(data, address)
-
-
-class ReplyLayout:
-    """The positions of state and observations in a reply, and the buffers that have them."""
-
-    def __init__(
-        self,
-        size_bytes: int,
-        constants: Mapping[int, bytes],
-        state_offset: int | None,
-        fields: tuple[ObservationField, ...],
-        append_final: "AppendFinal | None" = None,
-    ) -> None:
-        self.state_offset = state_offset
-        """Offset of the byte that holds the state; None if replies have none."""
-        self.fields = fields
-        """In the order of the observations."""
-        self.append_final = append_final
-        """Function for replies with final observations, if there are such."""
-        self.buffers = ReplyBuffers(size_bytes, constants)
-
-
-AppendFinal: TypeAlias = Callable[[bytes, Sequence[np.ndarray]], bytes]
-"""A protocol's function that returns a reply with the values of its final observations, which it has none of."""
-ComputeLayout: TypeAlias = Callable[[tuple[ObservationSpec, ...]], ReplyLayout]
+ComputeLayout: TypeAlias = "Callable[[tuple[ObservationSpec, ...]], ReplyLayout]"
 """A protocol's function that computes the layout of replies with these observations."""
 
 
 class ObservationRequest:
     """The distinct observations that a step asks for. Steps that can be drawn together share one request."""
 
-    def __init__(self, observations: tuple[ObservationSpec, ...], layout: ReplyLayout) -> None:
+    def __init__(
+        self,
+        observations: tuple[ObservationSpec, ...],
+        layout: ReplyLayout,
+        layout_cache: "ReplyLayoutCache | None" = None,
+    ) -> None:
         self.observations = observations
+        self.layout_cache = layout_cache
+        """The cache that holds it, if one does."""
         self.final_observations = tuple(spec for spec in observations if spec.final_of is not None)
         """Observations of episodes that ended with the step. They come last."""
         self.layout = layout
@@ -255,29 +170,30 @@ class AgentSpecs:
             if spec.shared_frame is not None
         }
         """Bytes of each frame that is offered in shared memory, by name."""
-        self._kept: dict[tuple[int, ...], ObservationRequest] = {}
+        self._kept: dict[tuple[ReplyLayoutCache, tuple[int, ...]], ObservationRequest] = {}
         self._kept_bytes = 0
 
-    def request(self, uids: Sequence[int]) -> ObservationRequest:
-        """Return the request for the observations with these UIDs."""
-        key = tuple(uids)
+    def request(self, uids: Sequence[int], layout_cache: "ReplyLayoutCache | None" = None) -> ObservationRequest:
+        """Return the request for the observations with these UIDs; with replies of another layout, if one is given."""
+        layout_cache = layout_cache or self.layout_cache
+        key = (layout_cache, tuple(uids))
         request = self._kept.get(key)
         if request is None:
-            for uid in key:
+            for uid in uids:
                 if uid not in self.observations:
                     known = ", ".join(f"{spec.uid} ({spec.name})" for spec in self.observations.values())
                     raise InvalidArgument(
                         f"requested observation {uid} is not offered: expected some of {known or 'none'}"
                     )
             # Final observations come last: what is in front of them has the same place in every reply.
-            specs = [self.observations[uid] for uid in dict.fromkeys(key)]
+            specs = [self.observations[uid] for uid in dict.fromkeys(uids)]
             specs.sort(key=lambda spec: spec.final_of is not None)
-            request = self.layout_cache.find(self, tuple(specs))
-            if len(key) <= _MAX_KEPT_UIDS:
+            request = layout_cache.find(self, tuple(specs))
+            if len(uids) <= _MAX_KEPT_UIDS:
                 self._keep(key, request)
         return request
 
-    def _keep(self, key: tuple[int, ...], request: ObservationRequest) -> None:
+    def _keep(self, key: "tuple[ReplyLayoutCache, tuple[int, ...]]", request: ObservationRequest) -> None:
         """Remember a request; forget the others if together they would take too much memory."""
         self._kept_bytes += request.data_bytes
         if len(self._kept) >= _MAX_KEPT_REQUESTS or self._kept_bytes > _MAX_KEPT_BYTES:
@@ -310,7 +226,7 @@ class ReplyLayoutCache:
         request = self._requests.get(key)
         if request is None:
             self._memory.check_replies(sum(spec.max_bytes for spec in observations), _FEWER)
-            request = self._requests[key] = ObservationRequest(observations, self._compute_layout(observations))
+            request = self._requests[key] = ObservationRequest(observations, self._compute_layout(observations), self)
         return request
 
     def check_size(self, specs: AgentSpecs, observations: tuple[ObservationSpec, ...], what: str) -> None:

@@ -22,24 +22,31 @@ if TYPE_CHECKING:
     from worldloom.server.engine.world import Step
 
 RING_SIZE = 4
-"""Steps whose frames are kept at a time: the latest, and those that the client may still read."""
+"""Sets of frames unless the client asks for more: the latest, and those that it may still read."""
+MAX_RING_SIZE = 1 << 16
+"""Most sets of frames of a segment. Its bytes are limited, too."""
 _HEADER_BYTES = 4096
 _ALIGNMENT_BYTES = 64
 """Alignment of frames, so that clients can read them as arrays of any dtype."""
 
 
 class Segment:
-    """Shared memory for the frames of one agent: a ring of RING_SIZE sets of frames."""
+    """Shared memory for the frames of one agent: a ring of sets of frames.
 
-    def __init__(self, frame_bytes: Mapping[str, int]) -> None:
+    With a `ring_size` that the client has asked for, it reads all sets as one array: if there is only one frame
+    observation, the sets follow one another without gaps.
+    """
+
+    def __init__(self, frame_bytes: Mapping[str, int], ring_size: int | None = None) -> None:
+        self.ring_size = RING_SIZE if ring_size is None else ring_size
         self.offsets: dict[str, int] = {}
         """Offset of each frame observation in a set; its lanes follow one another."""
         end = 0
         for name, size in frame_bytes.items():
             self.offsets[name] = end
-            end += _aligned(size)
+            end += size if ring_size and len(frame_bytes) == 1 else _aligned(size)
         self.set_bytes = end
-        self.size_bytes = segment_bytes(frame_bytes)
+        self.size_bytes = segment_bytes(frame_bytes, self.ring_size)
         self.token = secrets.token_hex(16)
         self._fd = os.memfd_create("worldloom-frames", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -53,7 +60,13 @@ class Segment:
         self._memory[: len(self.token)] = self.token.encode()
         self._array = np.frombuffer(self._memory, np.uint8)
         self._address = address_of(self._array)
-        self._ring_index = -1
+        self.next_index = 0
+        """Ring index of the next set of frames to draw into."""
+
+    @property
+    def file(self) -> int:
+        """Its descriptor, for processes that cannot open the path."""
+        return self._fd
 
     @property
     def path(self) -> str:
@@ -61,9 +74,10 @@ class Segment:
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def advance(self) -> int:
-        """Return the ring index of the next set of frames to draw into."""
-        self._ring_index = (self._ring_index + 1) % RING_SIZE
-        return self._ring_index
+        """Return the ring index of the next set of frames to draw into, and count it up."""
+        index = self.next_index
+        self.next_index = (index + 1) % self.ring_size
+        return index
 
     def offset(self, name: str, ring_index: int) -> int:
         """Return the offset of a frame observation in the segment."""
@@ -80,9 +94,9 @@ class Segment:
         os.close(self._fd)
 
 
-def segment_bytes(frame_bytes: Mapping[str, int]) -> int:
-    """Return the size of a segment for these frames."""
-    return _HEADER_BYTES + RING_SIZE * sum(_aligned(size) for size in frame_bytes.values())
+def segment_bytes(frame_bytes: Mapping[str, int], ring_size: int = RING_SIZE) -> int:
+    """Return the size of a segment for so many sets of these frames."""
+    return _HEADER_BYTES + ring_size * sum(_aligned(size) for size in frame_bytes.values())
 
 
 def _aligned(size: int) -> int:

@@ -19,7 +19,7 @@ from worldloom.protos.errors import Internal, exception_text
 from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
-from worldloom.server.engine.observations import ObservationField, ObservationRequest, ObservationSpec
+from worldloom.server.engine.observations import ObservationRequest, ObservationSpec
 from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
 from worldloom.server.engine.slices import begin_in_slices, separate
 from worldloom.server.engine.timing import Counters, TickBudget
@@ -43,7 +43,9 @@ def simulate(worlds: Sequence[World], budget: TickBudget) -> tuple[list[Step], l
     done: list[Step] = []
     large: list[World] = []
     for (pool, _), its_worlds in by_pool.items():
-        if sum(len(world.lanes) for world in its_worlds) * pool.begin_s > budget.left_s:
+        # A world that has begun some episodes in an earlier tick goes on with that, however little is left.
+        is_long = sum(len(world.lanes) for world in its_worlds) * pool.begin_s > budget.left_s
+        if is_long or any(world.begun is not None for world in its_worlds):
             its_worlds, some = separate(pool, its_worlds, budget)
             large += some
         if len(its_worlds) == 1:
@@ -78,7 +80,17 @@ def _try_to_advance(pool: Pool, world: World, advance: Callable[[Pool, World], l
 
 
 def _advance_one(pool: Pool, world: World) -> list[Step]:
-    return _advance(pool, [world], world.lanes)
+    lanes = world.lanes
+    if world.begins_episode:
+        pool.interrupt(lanes[world.beginning_lanes])
+    first = int(lanes[0])
+    has_begun = bool(pool.status[first] != RUNNING)
+    try:
+        _step_lanes(pool, [world], lanes)
+    except LaneErrors as failed:
+        _fail_world(world, next(iter(failed.errors.values())))
+        return []
+    return finish_step(world, has_begun, int(pool.status[first]))
 
 
 def _advance_begun(pool: Pool, world: World) -> list[Step]:
@@ -145,13 +157,11 @@ def _gather_actions(pool: Pool, worlds: list[World]) -> dict[str, np.ndarray]:
     """Return the actions of all lanes and agents, [lanes, agents, *shape]; absent agents get the idle action."""
     gathered = {}
     for spec in pool.family.actions:
-        parts = [
-            np.stack([world.action_of(index, spec.name) for index in range(pool.family.agents)], axis=1)
-            if pool.family.agents > 1
-            else world.action_of(0, spec.name)[:, None]
-            for world in worlds
-        ]
-        gathered[spec.name] = np.concatenate(parts)
+        by_agent = []
+        for index in range(pool.family.agents):
+            parts = [world.action_of(index, spec.name) for world in worlds]
+            by_agent.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        gathered[spec.name] = by_agent[0][:, None] if len(by_agent) == 1 else np.stack(by_agent, axis=1)
     return gathered
 
 
@@ -176,8 +186,8 @@ class StepGroup:
     request: ObservationRequest
     lanes: I64
     """Lanes of all steps in order, the same number for each step."""
-    replies: I64
-    """Address of each step's reply."""
+    addresses: I64
+    """For each observation, and last for the state, its address in each step's reply, [fields, steps]."""
     views: list[ViewTable] = field(default_factory=list)
     """For each camera a view of each lane."""
     offsets: list[I64] = field(default_factory=list)
@@ -199,8 +209,11 @@ def write_scene(steps: Iterable[Step], scene: Scene) -> list[StepGroup]:
     for step in steps:
         by_request.setdefault(step.request, []).append(step)
     groups = [group for same in by_request.values() for group in _prepare_groups(same)]
-    for world in {step.agent.world for group in groups if group.views for step in group.steps}:
-        world.write_lighting(scene)
+    for group in groups:
+        if group.views:
+            for step in group.steps:
+                if step.agent.world.lighting:
+                    step.agent.world.write_lighting(scene)
     return groups
 
 
@@ -223,46 +236,28 @@ def _prepare_groups(steps: list[Step]) -> list[StepGroup]:
 def _prepare_group(steps: list[Step]) -> StepGroup:
     worlds = [step.agent.world for step in steps]
     lanes = worlds[0].lanes if len(worlds) == 1 else np.concatenate([world.lanes for world in worlds])
-    replies = np.empty(len(steps), np.int64)
-    for number, step in enumerate(steps):
-        step.reply, replies[number] = step.request.layout.buffers.acquire()
-    group = StepGroup(steps, steps[0].request, lanes, replies)
+    addresses = []
+    for step in steps:
+        step.reply, where = step.out or step.request.layout.buffers.acquire()
+        addresses.append(where)
+    group = StepGroup(
+        steps, steps[0].request, lanes, np.ascontiguousarray(np.concatenate(addresses).reshape(len(steps), -1).T)
+    )
     if group.request.is_shared:
         group.ring_indices = [next_ring_index(step) for step in steps]
     for step in steps:
         if step.boundary is Boundary.LAST:  # the only steps of a world that may not have begun an episode
             step.agent.world.pool.ensure_state(step.agent.world.lanes)
-    _observe(group)
+    for name in group.request.family_names:
+        group.observed[name] = group.pool.observe(group.lanes, name, steps[0].agent.index)
     _add_views(group)
     return group
 
 
-def _observe(group: StepGroup) -> None:
-    pool, agent_index = group.pool, group.steps[0].agent.index
-    for name in group.request.family_names:
-        spec = next(spec for spec in pool.family.observations if spec.name == name)
-        value = pool.observe(group.lanes, name, agent_index)
-        if value.dtype != spec.dtype or value.shape != (len(group.lanes), *spec.shape):
-            raise ValueError(
-                f"observation {name!r} came as {value.dtype} {list(value.shape)}: expected {spec.dtype} "
-                f"{[len(group.lanes), *spec.shape]}, as its spec says"
-            )
-        group.observed[name] = value
-
-
 def _add_views(group: StepGroup) -> None:
     agent = group.steps[0].agent
-    join = agent.specs.join_settings
     for camera, bits in group.request.cameras:
-        views = group.pool.views(
-            group.lanes,
-            camera,
-            agent.index,
-            width=join.width,
-            height=join.height,
-            outputs=bits,
-            samples=join.samples,
-        )
+        views = agent.views(group.lanes, camera, bits)
         _change_fields_of_view(views, camera, group.steps)
         group.views.append(views)
         group.offsets.append(_frame_offsets(group, camera))
@@ -272,12 +267,12 @@ def _frame_offsets(group: StepGroup, camera: str) -> I64:
     """Return the addresses of a camera's frames, [views, outputs]: in each reply those of its lanes in order."""
     lanes_each = len(group.lanes) // len(group.steps)
     offsets = np.full((len(group.steps), lanes_each, OUTPUT_COUNT), -1, np.int64)
-    fields = zip(group.request.observations, group.request.layout.fields, strict=True)
+    numbered = enumerate(group.request.observations)
     # A frame that is asked for in the reply and in shared memory is drawn into the latter; see _copy_if_shared.
-    for spec, in_reply in sorted(fields, key=lambda pair: pair[0].shared_frame is not None):
+    for number, spec in sorted(numbered, key=lambda pair: pair[1].shared_frame is not None):
         if spec.camera == camera and spec.final_of is None:
             if spec.shared_frame is None:
-                starts, size_bytes = group.replies + in_reply.offset, spec.data_bytes
+                starts, size_bytes = group.addresses[number], spec.data_bytes
             else:
                 starts = shared_addresses(group.steps, group.ring_indices, spec.shared_frame)
                 size_bytes = group.steps[0].agent.specs.shared_bytes[spec.shared_frame]
@@ -288,13 +283,11 @@ def _frame_offsets(group: StepGroup, camera: str) -> I64:
 
 def _change_fields_of_view(views: ViewTable, camera: str, steps: list[Step]) -> None:
     """Apply the fields of view that agents have set by properties."""
-    first = 0
-    for step in steps:
-        count = len(step.agent.world.lanes)
-        half_height = step.agent.half_heights.get(camera)
-        if half_height is not None:
-            views.half_height[first : first + count] = half_height
-        first += count
+    lanes_each = len(views.lane) // len(steps)
+    for number, step in enumerate(steps):
+        if camera in step.agent.half_heights:
+            first = number * lanes_each
+            views.half_height[first : first + lanes_each] = step.agent.half_heights[camera]
 
 
 def draw(
@@ -344,16 +337,16 @@ def fill_replies(groups: list[StepGroup]) -> None:
         layout = group.request.layout
         if layout.state_offset is not None:
             states = np.array([[step.state] for step in group.steps], np.uint8)
-            write_rows(states, group.replies + layout.state_offset, PROCESS_MEMORY)
-        for spec, in_reply in zip(group.request.observations, layout.fields, strict=True):
+            write_rows(states, group.addresses[-1], PROCESS_MEMORY)
+        for number, spec in enumerate(group.request.observations):
             if spec.final_of is not None:
                 break  # these come last
+            starts = group.addresses[number]
             if spec.is_frame:
-                _copy_if_shared(group, spec, in_reply)
+                _copy_if_shared(group, spec, starts)
             else:
                 rows = _rows(group, spec)
-                starts = group.replies + in_reply.offset
-                if in_reply.as_varints:
+                if layout.fields[number].as_varints:
                     write_varints(rows.astype(np.int64), starts, PROCESS_MEMORY)
                 else:
                     write_rows(np.ascontiguousarray(rows).view(np.uint8), starts, PROCESS_MEMORY)
@@ -383,13 +376,10 @@ def _rows(group: StepGroup, spec: ObservationSpec) -> np.ndarray:
     return rows
 
 
-def _copy_if_shared(group: StepGroup, spec: ObservationSpec, in_reply: ObservationField) -> None:
+def _copy_if_shared(group: StepGroup, spec: ObservationSpec, starts: I64) -> None:
     """Copy a frame that is asked for in the reply and in shared memory: it was drawn into the latter only."""
     if any(other.shared_frame == spec.name for other in group.request.observations):
-        for reply, shared in zip(
-            group.replies, shared_addresses(group.steps, group.ring_indices, spec.name), strict=True
-        ):
-            start = reply + in_reply.offset
+        for start, shared in zip(starts, shared_addresses(group.steps, group.ring_indices, spec.name), strict=True):
             PROCESS_MEMORY[start : start + spec.data_bytes] = PROCESS_MEMORY[shared : shared + spec.data_bytes]
 
 

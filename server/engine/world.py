@@ -13,12 +13,12 @@ from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.tables import I64
+from worldloom.kernels.tables import I64, ViewTable
 from worldloom.protos.errors import RequestError
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.lanes import INTERRUPTED, LAST, RUNNING
@@ -27,6 +27,8 @@ from worldloom.worlds.pool import Pool
 if TYPE_CHECKING:
     from worldloom.render.scene import Scene
     from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
+    from worldloom.server.engine.prepared import PreparedStep
+    from worldloom.server.engine.replies import ReplyBuffer
     from worldloom.server.engine.shared_memory import Segment
     from worldloom.server.engine.slices import LaneAddition
     from worldloom.server.engine.world_settings import WorldSettings
@@ -99,7 +101,19 @@ class LaneSeeds:
 class Step:
     """One step of one agent, from its request to its reply."""
 
-    __slots__ = ("actions", "agent", "answer", "boundary", "fail", "final", "reply", "request", "ring_index", "state")
+    __slots__ = (
+        "actions",
+        "agent",
+        "answer",
+        "boundary",
+        "fail",
+        "final",
+        "out",
+        "reply",
+        "request",
+        "ring_index",
+        "state",
+    )
 
     def __init__(
         self,
@@ -108,6 +122,7 @@ class Step:
         request: "ObservationRequest",
         answer: Callable[["Step"], None],
         fail: Callable[[RequestError], None],
+        out: "ReplyBuffer | None" = None,
     ) -> None:
         self.agent = agent
         self.actions = actions
@@ -119,7 +134,9 @@ class Step:
         """Called instead of `answer` if the step fails."""
         self.state = INTERRUPTED
         self.boundary = Boundary.NONE
-        self.reply = b""
+        self.reply: Any = b""
+        self.out = out
+        """Memory of the caller's that the reply is written into, instead of a buffer of the layout."""
         self.ring_index: int | None = None
         """The set of frames in shared memory that the step is drawn into, once it is known."""
         self.final: list[np.ndarray] | None = None
@@ -140,6 +157,10 @@ class Agent:
         """Memory shared with the agent's client."""
         self.half_heights: dict[str, float] = {}
         """Changed fields of view, by camera; see worldloom.kernels.tables.ViewTable."""
+        self.last_request: ObservationRequest | None = None
+        """Observation request of its last step, if that was alone in its tick."""
+        self.prepared: PreparedStep | None = None
+        """Views, addresses and numbers of its next step, while steps ask for the same."""
         self.is_resetting = False
         """The agent's stream waits for ResetWorld of this world or another, cannot step, and is not waited for."""
 
@@ -147,7 +168,8 @@ class Agent:
         """Use other specs with the same UIDs, for the waiting step too."""
         self.specs = specs
         if self.step is not None:
-            self.step.request = specs.request([spec.uid for spec in self.step.request.observations])
+            request = self.step.request
+            self.step.request = specs.request([spec.uid for spec in request.observations], request.layout_cache)
 
     @property
     def is_running(self) -> bool:
@@ -158,6 +180,12 @@ class Agent:
     def is_told_running(self) -> bool:
         """The last reply reported RUNNING, so the client believes to be in the middle of a sequence."""
         return self.is_running or self in self.world.interrupted_agents
+
+    def views(self, lanes: I64, camera: str, outputs: int) -> ViewTable:
+        """Return a view of each of these lanes of the world's pool through a camera, as this agent has joined."""
+        join = self.specs.join_settings
+        size = {"width": join.width, "height": join.height, "samples": join.samples}
+        return self.world.pool.views(lanes, camera, self.index, outputs=outputs, **size)
 
     def end_sequence(self) -> None:
         """Begin another sequence with the next step. The client knows: the reply to its current request says so."""
@@ -234,12 +262,14 @@ class World:
     @property
     def is_ready(self) -> bool:
         """All agents have stepped, and no reset waits."""
-        return bool(self.agents) and not self.resets and all(agent.step for agent in self.agents.values())
+        if self.resets or not self.agents:
+            return False
+        return None not in [agent.step for agent in self.agents.values()]
 
     @property
     def begins_episode(self) -> bool:
         """No agent is in the middle of a sequence, so the next step begins an episode."""
-        return not any(agent.is_running for agent in self.agents.values())
+        return RUNNING not in [agent.state for agent in self.agents.values()]
 
     @property
     def kept_lanes(self) -> NDArray[np.bool_] | None:
@@ -283,7 +313,7 @@ class World:
         """Return an action of an agent for the waiting step, [lanes, *shape]; the idle one if none was sent."""
         agent = self.agents.get(agent_index)
         action = None
-        if agent is not None and agent.step is not None and agent.is_running:
+        if agent is not None and agent.state == RUNNING and agent.step is not None:
             action = agent.step.actions.get(name)
         return self.idle_actions[name] if action is None else action
 
@@ -330,7 +360,7 @@ def finish_step(world: World, has_begun: bool, status: int) -> list[Step]:
 def _finish_step(agent: Agent, has_begun: bool, status: int, is_partial: bool) -> Step:
     step, agent.step = agent.step, None
     assert step is not None, "a world is ready when all its agents have stepped"
-    if not agent.is_running:
+    if agent.state != RUNNING:
         # After a reset of some lanes each lane has a step type of its own.
         step.state, step.boundary = RUNNING, Boundary.NONE if is_partial else Boundary.FIRST
     elif has_begun and not agent.world.is_vector:

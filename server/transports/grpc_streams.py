@@ -6,6 +6,9 @@ Each stream has two coroutines. One reads requests and hands the engine one at a
 a client that stops reading delays only itself, and the engine works on a stream's next request while the last reply is
 being written.
 
+The requests that one iteration of the event loop reads are posted to the engine together (RequestBatch). Both threads
+run Python, so they take turns: the engine is woken once for all of them, and does not interrupt the loop for each.
+
 A client may send requests before earlier ones are answered. When too many of them wait, or too many bytes, the server
 stops reading that stream: what the client sends then fills the buffers of the connection, and its writes wait. So
 nothing is refused, and memory stays bounded.
@@ -13,7 +16,6 @@ nothing is refused, and memory stays bounded.
 
 import asyncio
 import functools
-import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +27,9 @@ from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import error_reply
 from worldloom.server.engine.engine import SHUTTING_DOWN
 from worldloom.server.engine.router import Replies, ReplyRouter, deliver_on_loop
+from worldloom.server.engine.world import FAILURES
 from worldloom.server.logs import Log
+from worldloom.server.transports.open_streams import OpenStreams, receive_limit_bytes, too_large
 
 log = Log("streams")
 
@@ -58,6 +62,40 @@ class Engine(Protocol):
         """Have the engine's thread make a call."""
 
 
+class RequestBatch:
+    """Requests of streams that are read in one iteration of the event loop, and posted to the engine together."""
+
+    def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
+        self._post = post
+        self._requests: list[tuple[Callable[[bytes], None], bytes]] = []
+        self.has_one_stream = False
+        """There is nothing to wait for: requests are posted at once."""
+
+    def add(self, receive: Callable[[bytes], None], request: bytes) -> None:
+        """Have the engine's thread call `receive` with this request."""
+        if self.has_one_stream:
+            self._post(functools.partial(receive, request))
+            return
+        if not self._requests:
+            asyncio.get_running_loop().call_soon(self.post)
+        self._requests.append((receive, request))
+
+    def post(self) -> None:
+        """Post the requests so far."""
+        if self._requests:
+            self._post(functools.partial(_receive_each, self._requests))
+            self._requests = []
+
+
+def _receive_each(requests: list[tuple[Callable[[bytes], None], bytes]]) -> None:
+    """Hand each request to its session, on the engine's thread. A session that fails does not affect the others."""
+    for receive, request in requests:
+        try:
+            receive(request)
+        except FAILURES:
+            log.error("a request failed")
+
+
 class ErrorReply(NamedTuple):
     """The reply to a request that is not handed to the engine, in the request's place in the queue."""
 
@@ -72,9 +110,12 @@ class Stream:
     reject: Callable[[], None]
     """Method of its session."""
 
-    def __init__(self, context: Any, post: Callable[[Callable[[], None]], None], limits: Limits) -> None:
+    def __init__(
+        self, context: Any, post: Callable[[Callable[[], None]], None], batch: RequestBatch, limits: Limits
+    ) -> None:
         self._context = context
         self._post = post
+        self._batch = batch
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes | ErrorReply] = deque()
@@ -103,14 +144,14 @@ class Stream:
             self._unanswered += 1
             if len(request) > most_bytes:
                 self._post(self.reject)
-                self._queue.append(ErrorReply(_too_large(len(request), most_bytes)))
+                self._queue.append(ErrorReply(error_reply(too_large(len(request), most_bytes))))
                 self._wake()
             elif self._is_busy or self._queue:
                 self._queue.append(request)
                 self._queued_bytes += len(request)
             else:
                 self._is_busy = True
-                self._post(functools.partial(self.receive, request))
+                self._batch.add(self.receive, request)
             del request  # it may be large, and the next may come late
             if not self._has_room:
                 self._room = self._loop.create_future()
@@ -171,7 +212,7 @@ class Stream:
             self._queue.popleft()
             self._queued_bytes -= len(request)
             self._is_busy = True
-            self._post(functools.partial(self.receive, request))
+            self._batch.add(self.receive, request)
 
     def _wake(self) -> None:
         if self._work is not None and not self._work.done():
@@ -195,14 +236,17 @@ class Streams:
         engine: Engine,
         make_session: Callable[[str, Callable[[bytes], None]], Session],
         limits: Limits,
+        open_streams: OpenStreams | None = None,
     ) -> None:
+        """Serve streams. `open_streams` also counts those of other transports."""
         self._post = engine.post
+        self._batch = RequestBatch(engine.post)
         self._reject_stream = engine.reject_stream
         self._route = engine.router.register(self._deliver)
         self._make_session = make_session
         self._limits = limits
         self._open: set[Stream] = set()
-        self._names = itertools.count(1)
+        self._open_streams = OpenStreams(limits) if open_streams is None else open_streams
         self._is_draining = False
         self._has_none = asyncio.Event()
         self._has_none.set()
@@ -219,14 +263,16 @@ class Streams:
         if self._is_draining:
             self._post(self._reject_stream)
             await context.abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
-        if len(self._open) >= self._limits.max_streams:
+        try:
+            name = self._open_streams.open()
+        except ResourceExhausted as error:
             self._post(self._reject_stream)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _too_many_streams(self._limits.max_streams))
-        name = f"s{next(self._names)}"
-        stream = Stream(context, self._post, self._limits)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        stream = Stream(context, self._post, self._batch, self._limits)
         session = self._make_session(name, functools.partial(self._route.send, stream))
         stream.receive, stream.reject = session.receive, session.reject
         self._open.add(stream)
+        self._batch.has_one_stream = len(self._open) == 1
         self._has_none.clear()
         log.info("stream opened", stream=name, peer=context.peer())
         self._post(session.open)
@@ -237,8 +283,11 @@ class Streams:
         finally:
             # A write after the end of the handler would use a call that has ended; a cancelled task makes none.
             answering.cancel()
+            self._batch.post()  # in order: a request of this stream may be among them
             self._post(session.close)
+            self._open_streams.close()
             self._open.discard(stream)
+            self._batch.has_one_stream = len(self._open) == 1
             if not self._open:
                 self._has_none.set()
             log.info("stream closed", stream=name)
@@ -258,24 +307,6 @@ class Streams:
         await self._has_none.wait()
 
 
-def _too_large(size_bytes: int, most_bytes: int) -> bytes:
-    return error_reply(
-        ResourceExhausted(
-            f"a request of {size_bytes} bytes: expected at most {most_bytes}; ask for less at a time, or start the"
-            " server with a larger --max-message-bytes"
-        )
-    )
-
-
-def _too_many_streams(most: int) -> str:
-    return (
-        f"{most} streams are open: expected no more at a time; close one first, or start the server with a larger"
-        " --max-streams"
-    )
-
-
-_LEAST_RECEIVED_BYTES = 16 << 20
-_LARGEST = 2**31 - 1
 _PING_AFTER_MS = 20_000
 """Time without traffic after which a client is pinged."""
 _PING_TIMEOUT_MS = 20_000
@@ -300,8 +331,3 @@ def channel_options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
     ]
-
-
-def receive_limit_bytes(limits: Limits) -> int:
-    """Return the size of the largest request that gets an answer."""
-    return min(max(4 * limits.max_message_bytes, _LEAST_RECEIVED_BYTES), _LARGEST)

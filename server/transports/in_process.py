@@ -1,14 +1,20 @@
-"""An engine on the calling thread, and dm_env_rpc streams to it: the same bytes as over gRPC, without a server."""
+"""An engine on the calling thread, and dm_env_rpc streams to it, without a server.
+
+Requests and replies are the same bytes as over gRPC, but for steps with lanes: these may be given as arrays
+(`ArrayStep`). The engine reads the arrays of actions, and the observations are the arrays that it has drawn into.
+"""
 
 import functools
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from worldloom.protos.errors import FailedPrecondition, Internal, RequestError
 from worldloom.render.choose import make_renderer
 from worldloom.server.config import Limits
-from worldloom.server.dm_env_rpc.session import Session
+from worldloom.server.dm_env_rpc.session import ArrayStep, Session
 from worldloom.server.engine.engine import Engine
+from worldloom.server.engine.replies import array_buffer
 from worldloom.server.engine.router import Replies
 
 _NO_LIMITS = Limits(
@@ -24,6 +30,11 @@ _MAX_IDLE_TICKS = 4
 
 class InProcess:
     """An engine for one program. It must be used by the thread that creates it."""
+
+    array_step = ArrayStep
+    """The class of steps with arrays."""
+    array_buffer = staticmethod(array_buffer)
+    """The function that makes the buffer of a step of a client's own arrays."""
 
     def __init__(self, renderer: str = "auto", timers: bool = True) -> None:
         self.engine = Engine(functools.partial(make_renderer, renderer), _NO_LIMITS, timers)
@@ -62,13 +73,13 @@ class _Inbox:
     """Replies to a stream that have not been released. The engine's session refers to this, and not to the stream."""
 
     def __init__(self) -> None:
-        self.replies: dict[int, bytes] = {}
+        self.replies: dict[int, Any] = {}
         """By number, counted from 0."""
         self.is_expecting = False
         """The engine has a request of the stream that it has not answered."""
         self._answered = 0
 
-    def deliver(self, reply: bytes) -> None:
+    def deliver(self, reply: Any) -> None:
         """Take a reply from the engine."""
         self.is_expecting = False
         self.replies[self._answered] = reply
@@ -80,11 +91,11 @@ class InProcessStream:
 
     def __init__(self, server: InProcess, name: str) -> None:
         self._server = server
-        self._requests: deque[bytes] = deque()
+        self._requests: deque[bytes | ArrayStep] = deque()
         self._inbox = _Inbox()
         self.session = Session(server.engine, name, functools.partial(server.route.send, self._inbox))
 
-    def send(self, request: bytes) -> None:
+    def send(self, request: bytes | ArrayStep) -> None:
         """Queue a request; the engine works on it when someone waits for a reply."""
         self._requests.append(request)
 
@@ -93,17 +104,26 @@ class InProcessStream:
         if self._inbox.is_expecting or not self._requests:
             return None
         self._inbox.is_expecting = True
-        return functools.partial(self.session.receive, self._requests.popleft())
+        request = self._requests.popleft()
+        if isinstance(request, ArrayStep):
+            return functools.partial(self.session.step, request)
+        return functools.partial(self.session.receive, request)
 
     def has_reply(self, number: int) -> bool:
         """Return whether the reply to the request with this number is there."""
         return number in self._inbox.replies
 
-    def receive(self, number: int) -> bytes:
-        """Run the engine until there is the reply to the request with this number, counted from 0, and return it."""
-        if number not in self._inbox.replies:
-            self.run_until(lambda: number in self._inbox.replies)
-        return self._inbox.replies[number]
+    def receive(self, number: int) -> Any:
+        """Run the engine until there is the reply to the request with this number, counted from 0, and return it.
+
+        It is bytes, or for an ArrayStep without an error a dict of arrays.
+        """
+        replies = self._inbox.replies
+        if number not in replies:
+            self._server.tick()  # which is enough but for large worlds, and for those that wait for others
+            if number not in replies:
+                self.run_until(lambda: number in replies)
+        return replies[number]
 
     def release(self, number: int) -> None:
         """Release a reply. Its bytes are reused for another once nothing else refers to them."""

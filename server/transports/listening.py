@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 import socket
 import stat
 import urllib.parse
@@ -11,8 +12,11 @@ from pathlib import Path
 import grpc
 
 from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, is_loopback
+from worldloom.protos.local_frames import ABSTRACT, socket_name
 
 _PROBE_TIMEOUT_S = 2.0
+_LOCAL_BACKLOG = 1024
+"""Connections to the local socket that may wait while the engine is busy, such as those of many clients at once."""
 
 
 class ListenError(OSError):
@@ -48,6 +52,31 @@ def listen(
         # Each numeric address separately: of a name with several, gRPC would accept any one.
         port = _add(server, address, str(TcpAddress(number, port)), credentials)
     return TcpAddress(address.host, port)
+
+
+def listen_locally(
+    path: Path | None, is_for_others: bool, at_the_end: contextlib.ExitStack
+) -> tuple[socket.socket, str]:
+    """Listen on a local socket; return it and its address.
+
+    Without a path it has a name that no other has, and no file: it is gone with the server, and containers with another
+    network do not see it.
+    """
+    if path is None:
+        address = f"{ABSTRACT}worldloom-{os.getpid()}-{secrets.token_hex(8)}"
+    else:
+        address = str(path)
+        check_free(UnixAddress(path))
+    listener = at_the_end.enter_context(socket.socket(socket.AF_UNIX))
+    try:
+        listener.bind(socket_name(address))
+        if path is not None:
+            at_the_end.callback(_remove, path, _identity(path))
+            path.chmod(0o666 if is_for_others else 0o600)
+        listener.listen(_LOCAL_BACKLOG)
+    except OSError as error:
+        raise ListenError(f"cannot listen on the local socket {address}: {error.strerror or error}") from None
+    return listener, address
 
 
 def _add(server: grpc.aio.Server, address: Address, target: str, credentials: grpc.ServerCredentials | None) -> int:

@@ -126,7 +126,7 @@ def _no_password() -> str:
 
 _OPEN_TO_ALL = "/grpc.health.v1.Health/"
 """Health checks seldom have the token, and learn nothing else."""
-_EXPECTED = "expected the metadata `authorization: Bearer TOKEN` with the token that the server was started with"
+_METADATA = "the metadata `authorization: Bearer TOKEN` with the token"
 
 
 def read_token(path: Path | None) -> str | None:
@@ -172,6 +172,12 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio 
 
 async def _reject(_requests: object, context: Any) -> None:
     has_one = any(key == "authorization" for key, _ in context.invocation_metadata())
+    text = token_problem(has_one)
+    log.warning("refused", peer=context.peer(), reason=text.partition(":")[0])
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
+
+
+def token_problem(has_one: bool, expected: str = _METADATA) -> str:
+    """Return the error for a client with a wrong token, or without one; `expected`: the form in which it is sent."""
     problem = "the token is not the right one" if has_one else "there is no token"
-    log.warning("refused", peer=context.peer(), reason=problem)
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{problem}: {_EXPECTED}")
+    return f"{problem}: expected {expected} that the server was started with"

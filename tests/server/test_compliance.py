@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
-from dm_env_rpc.v1 import compliance
+from dm_env_rpc.v1 import compliance, message_utils
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.connection import Connection
 
@@ -15,6 +15,8 @@ from scripts.support.engine_streams import refused
 from scripts.support.messages import packed
 from scripts.support.server_process import serving
 from scripts.support.stream_client import StreamClient
+from worldloom.client.connecting import connect
+from worldloom.client.connections import Credentials
 from worldloom.worlds.registry import find_family
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -26,6 +28,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "MazeVector": {"family": "maze", "lanes": 3},
     "MazeOfTwo": {"family": "maze", "agents": 2},
 }
+BY_SOCKET = {"CatchBySocket": KINDS["Catch"], "MazeOfTwoBySocket": KINDS["MazeOfTwo"]}
+"""Kinds that are tried over the local socket, too."""
 _address = ""
 
 
@@ -37,12 +41,33 @@ def server() -> Iterator[None]:
         yield
 
 
+class SocketStream:
+    """A connection by the local socket, in the form of the reference package's own."""
+
+    def __init__(self, address: str) -> None:
+        self._connection = connect(address, Credentials(), "auto", 60.0, "socket")
+
+    def send(self, request: Any) -> Any:
+        """Send a request and return its response, or raise its error."""
+        packed_request, kind = message_utils.pack_environment_request(request)
+        self._connection.send(packed_request.SerializeToString())
+        response = rpc.EnvironmentResponse.FromString(self._connection.receive())
+        self._connection.taken += 1
+        self._connection.release()
+        return message_utils.unpack_environment_response(response, kind)
+
+    def close(self) -> None:
+        """End the stream."""
+        self._connection.close()
+
+
 class Served:
     """What the suite wants to know of a server. Each class has a stream; each of its tests leaves it as it was."""
 
     kind: ClassVar[dict[str, Any]]
+    is_by_socket: ClassVar[bool]
     _channel: ClassVar[grpc.Channel]
-    _connection: ClassVar[Connection]
+    _connection: ClassVar[Connection | SocketStream]
     _world: str | None = None
 
     required_join_settings: ClassVar[dict[str, rpc.Tensor]] = {}
@@ -54,7 +79,7 @@ class Served:
     @classmethod
     def setUpClass(cls) -> None:
         cls._channel = grpc.insecure_channel(_address)
-        cls._connection = Connection(cls._channel)
+        cls._connection = SocketStream(_address) if cls.is_by_socket else Connection(cls._channel)
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -62,7 +87,7 @@ class Served:
         cls._channel.close()
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> Connection | SocketStream:
         return self._connection
 
     @property
@@ -120,11 +145,12 @@ _PARTS: dict[type[unittest.TestCase], type[Served]] = {
 
 def _make(part: type[unittest.TestCase], kind: str) -> None:
     name = f"{kind}{part.__name__}"
-    globals()[name] = type(name, (_PARTS[part], part), {"kind": KINDS[kind], "__module__": __name__})
+    body = {"kind": (KINDS | BY_SOCKET)[kind], "is_by_socket": kind in BY_SOCKET, "__module__": __name__}
+    globals()[name] = type(name, (_PARTS[part], part), body)
 
 
 for _part in _PARTS:
-    for _kind in KINDS:
+    for _kind in (*KINDS, *BY_SOCKET):
         _make(_part, _kind)
 del _part, _kind
 
@@ -134,7 +160,7 @@ def test_the_whole_suite_is_here() -> None:
     assert sum(len(names(part)) for part in _PARTS) >= 40
     assert set(_PARTS) == {value for value in vars(compliance).values() if isinstance(value, type)}
     made = [value for value in globals().values() if isinstance(value, type) and issubclass(value, unittest.TestCase)]
-    assert len(made) == len(_PARTS) * len(KINDS)
+    assert len(made) == len(_PARTS) * (len(KINDS) + len(BY_SOCKET))
     assert not any(map(inspect.isabstract, made)), "an abstract class is not run"
 
 

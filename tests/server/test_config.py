@@ -59,6 +59,8 @@ EXAMPLES: dict[str, tuple[Any, list[str], str]] = {
     "idle-world-s": (2.5, ["2.5"], "2.5"),
     "lost-world-s": (2.5, ["2.5"], "2.5"),
     "token-file": (Path("t"), ["t"], '"t"'),
+    "local-socket": ("/a", ["/a"], '"/a"'),
+    "local-socket-user": (("root", "7"), ["root", "7"], '["root", "7"]'),
     "log-level": ("error", ["error"], '"error"'),
     "log-format": ("json", ["json"], '"json"'),
     **{name: (Path(file), [file], f'"{file}"') for name, file in TLS.items()},
@@ -223,3 +225,20 @@ def test_any_file_is_a_configuration_or_a_mistake(
     text = "\n".join(f"{name} = {value}" for name, value in keys.items())
     with contextlib.suppress(ConfigError):
         assert from_file(tmp_path_factory.getbasetemp(), text).addresses
+
+
+def test_local_sockets() -> None:
+    assert DEFAULTS.has_local_socket
+    assert DEFAULTS.local_socket_path is None
+    assert not read("--local-socket", "off").has_local_socket
+    given = read("--local-socket", "run/a.sock")
+    assert given.has_local_socket
+    assert given.local_socket_path == Path("run/a.sock").absolute()
+    with pytest.raises(ConfigError, match=r"--local-socket .* names no socket file: .*, auto or off"):
+        read("--local-socket", "a/")
+    with pytest.raises(ConfigError, match=r"absolute path of .* bytes: expected at most 107, auto or off"):
+        read("--local-socket", "a" * 200)
+    with pytest.raises(ConfigError, match="--local-socket is '/a': expected another path than those of --listen"):
+        read("--local-socket", "/a", "--listen", "unix:/a")
+    with pytest.raises(ConfigError, match="--local-socket-user with --local-socket off"):
+        read("--local-socket", "off", "--local-socket-user", "root")

@@ -1,5 +1,7 @@
 """The life of `worldloom serve` as a process: what it announces, whom it serves, how it ends, what it leaves behind."""
 
+import asyncio
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -9,9 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+import uvloop
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -20,6 +24,7 @@ from scripts.support.messages import RequestFailed
 from scripts.support.server_process import failed_start
 from scripts.support.stream_client import METHOD, StreamClient
 from worldloom.server.launch import ServerProcess
+from worldloom.server.run import _all_ended, _loop_factory
 
 CERTS = Path(__file__).parent / "transports" / "certs"
 CPU = ("--renderer", "cpu")
@@ -204,3 +209,67 @@ def test_a_running_server_keeps_its_socket(tmp_path: Path) -> None:
         assert health_of(channel) == SERVING
         assert server.stop() == 0
     assert os.listdir(tmp_path) == []
+
+
+WITHOUT_UVLOOP = (
+    sys.executable,
+    "-c",
+    "import sys; sys.modules['uvloop'] = None; from worldloom.server.cli import main; sys.exit(main())",
+    "serve",
+)
+"""Command of `worldloom serve` where the extra `fast` is not installed."""
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_event_loop_is_that_of_the_extra_if_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    if not is_there:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        loop = runner.get_loop()
+    assert isinstance(loop, uvloop.Loop if is_there else asyncio.SelectorEventLoop)
+
+
+def test_it_serves_without_the_extra_as_well() -> None:
+    with ServerProcess(*CPU, *ANY_PORT, program=WITHOUT_UVLOOP) as server:
+        with StreamClient(server.address) as wire:
+            wire.join(wire.create("catch"))
+            assert wire.step("reward").state == rpc.EnvironmentStateType.RUNNING
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+
+
+def test_trials_are_closed_while_streams_have_not_ended() -> None:
+    """Else a second signal, which cancels the waiting, could come before, and their agents would be waited for."""
+
+    class Ending:
+        """Streams, a local socket and trials in one, none of which ends by itself."""
+
+        def __init__(self) -> None:
+            self.has_ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+            self.closing = ""
+
+        async def have_ended(self) -> None:
+            await asyncio.Event().wait()
+
+        async def close(self) -> None:
+            self.closing = "begun"
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.closing = "cancelled"
+
+    async def wait_and_cancel(ending: Any) -> None:
+        task = asyncio.ensure_future(_all_ended(ending, ending, ending))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert ending.closing == "begun"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    ending = Ending()
+    asyncio.run(wait_and_cancel(ending))
+    assert ending.closing == "cancelled"
+    ending.has_ended.set_result(None)  # as the engine's thread does; InvalidStateError if it had been cancelled too

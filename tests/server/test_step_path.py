@@ -53,7 +53,7 @@ def test_a_step_passes_the_files_of_the_drawing() -> None:
             for _ in range(3):  # a first step computes layouts and writes what stands still
                 client.step("eye.rgb", "reward", paddle=[1] * 4)
             path.is_recording = True
-            client.step("eye.rgb", "reward", paddle=[-1] * 4)
+            client.step("eye.rgb", "reward", paddle=[1] * 4)  # as before: it is not parsed
             path.is_recording = False
         server.stop()
     files = path.until("render/cpu.py")

@@ -9,8 +9,8 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-NOT_ON_THE_PATH = {"server/engine/timing.py", "server/logs.py"}
-"""Files that measure or report, and do not handle the request."""
+NOT_ON_THE_PATH = {"server/engine/timing.py", "server/logs.py", "server/engine/inbox.py"}
+"""Files that measure, report, or hold calls between threads, and do not handle the request."""
 
 
 class CallPath:

@@ -4,7 +4,6 @@ Messages are packed and unpacked with protobuf and the reference package's own t
 """
 
 import asyncio
-import queue
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -110,15 +109,7 @@ class EngineHarness:
 
     def tick(self) -> None:
         """Run one tick of the engine with all posted calls."""
-        calls = []
-        while True:
-            try:
-                call = self.engine._inbox.get_nowait()
-            except queue.Empty:
-                break
-            assert call is not None
-            calls.append(call)
-        self.engine.tick(calls)
+        self.engine.tick([call for call in self.engine.inbox.take(timeout_s=0.0) if call is not None])
 
     async def settle(self, *calls: Awaitable[Any]) -> list[Any]:
         """Make these calls concurrently, and tick until they are answered; return results and errors."""

@@ -25,11 +25,10 @@ from worldloom.server.dm_env_rpc.tensors import ActionReader, check_field_count,
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.observations import (
     DTYPES_AS_IN_MEMORY,
-    ObservationField,
     ObservationRequest,
     ObservationSpec,
-    ReplyLayout,
 )
+from worldloom.server.engine.replies import ObservationField, ReplyLayout, bytes_layout
 from worldloom.server.engine.world import Agent, Boundary, Step, World
 
 M = TypeVar("M", bound=Message)
@@ -289,7 +288,7 @@ def observation_layout(observations: tuple[ObservationSpec, ...]) -> ReplyLayout
         pieces[end] = head
         fields.append(ObservationField(end + len(head), one.dtype not in DTYPES_AS_IN_MEMORY))
         end += len(head) + one.data_bytes
-    return ReplyLayout(end, pieces, None, tuple(fields))
+    return bytes_layout(end, pieces, None, tuple(fields))
 
 
 class DeltaEncoder:

@@ -16,7 +16,8 @@ from worldloom.server.cogment.files.yaml_file import Entry
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.tensors import pack
 from worldloom.server.engine.directory import WorldDirectory
-from worldloom.server.engine.observations import ObservationSpec, ReplyLayout, ReplyLayoutCache
+from worldloom.server.engine.observations import ObservationSpec, ReplyLayoutCache
+from worldloom.server.engine.replies import ReplyLayout
 from worldloom.server.engine.world import World
 from worldloom.server.engine.world_settings import JOIN_SETTINGS, OBSERVATIONS, VECTOR_SETTINGS, WORLD_SETTINGS
 from worldloom.worlds.family import Family

@@ -218,7 +218,7 @@ async def test_a_hundred_trials_are_drawn_in_shared_batches(served: EnvironmentS
     ticks, steps, draws = counters.ticks, counters.steps, counters.draws
     with served.running.held():
         calls = [served.stub.Update(updating(name, IDLE, IDLE)) for name in names]
-        await served.until(lambda: served.engine._inbox.qsize() == len(names))
+        await served.until(lambda: len(served.engine.inbox) == len(names))
     replies = await asyncio.gather(*calls)
     assert {len(reply.observation_set.observations) for reply in replies} == {2}
     assert (counters.ticks - ticks, counters.steps - steps, counters.draws - draws) == (1, 200, 1)

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from tests.support.call_path import NOT_ON_THE_PATH
 from tests.support.environment_server import LIMITS, EngineThread
 from tests.support.trial_engine import action, actor_class, config
 from tests.support.trial_services import CallLog, FakeAgent, listening, run
@@ -57,7 +58,7 @@ class PathRecorder:
             if not self._is_in_posted_call:
                 return
         path = Path(code.co_filename)
-        if path.is_relative_to(ROOT / "server"):
+        if path.is_relative_to(ROOT / "server") and str(path.relative_to(ROOT)) not in NOT_ON_THE_PATH:
             self.files[str(path.relative_to(ROOT))] = None
             self._is_recording = code is not Engine.step.__code__
 

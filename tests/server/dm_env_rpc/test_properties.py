@@ -1,5 +1,7 @@
 """Properties of the world a stream is in: what they say, and that pictures change by those that can be written."""
 
+import errno
+import importlib.metadata
 from typing import Any
 
 import numpy as np
@@ -163,6 +165,17 @@ def test_what_can_only_be_read(harness: EngineHarness) -> None:
     for key in ("world.seed", "world.episode", "world.name", "server.version", "counters.steps", "limits.max_worlds"):
         with refused("PERMISSION_DENIED", key):
             stream.write(key, 1)
+
+
+def test_the_version_needs_no_file(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has too many files open still tells it."""
+    expected = importlib.metadata.version("worldloom")
+
+    def fail(_name: str) -> str:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(importlib.metadata, "version", fail)
+    assert harness.stream().read("server.version") == expected
 
 
 def test_what_the_properties_of_a_world_say(harness: EngineHarness) -> None:

@@ -351,7 +351,9 @@ def test_any_bytes_get_one_answer(data: bytes, stream: Stream) -> None:
 def test_what_came_before_a_server_drains_is_answered_as_ever(stream: Stream) -> None:
     stream.step()
     stream.harness.engine.drain()
-    stream.harness.post(stream.harness.engine._inbox.get_nowait())  # type: ignore[arg-type]  # as the engine's thread does
+    (call,) = stream.harness.engine.inbox.take(timeout_s=0.0)  # as the engine's thread does
+    assert call is not None
+    stream.harness.post(call)
     stream.harness.tick()
     assert stream.step().state == RUNNING
     assert stream.read("server.version")
@@ -366,7 +368,7 @@ def test_whoever_waits_when_the_server_drains_is_told(harness: EngineHarness) ->
     harness.step_all(one, two)
     one.post_step()
     assert one.waits
-    harness.post(harness.engine._drain)
+    harness.engine.is_draining = True
     harness.settle()
     with refused("UNAVAILABLE", "shutting down"):
         one.step_reply()

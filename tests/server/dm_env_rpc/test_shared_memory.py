@@ -266,7 +266,16 @@ def test_a_limit_on_all_of_it(cpu: CPURenderer) -> None:
     assert after["eye.rgb"].shape == before["eye.rgb"].shape
     for seen in (before, after):
         assert np.array_equal(mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"]), seen["eye.rgb"])
-    one.reset(width=6, height=10)  # takes as much
+    with refused(
+        "RESOURCE_EXHAUSTED", "write a smaller number than 5 to the property 'shm.slots'", "--max-shared-bytes"
+    ):
+        one.write("shm.slots", 5)
+    one.write("shm.slots", 3)
+    one.reset(width=6, height=10)
+    assert one.read("shm.slots") == 3, "it takes as much"
+    one.reset(width=6, height=9)
+    assert one.read("shm.slots") == 4
+    one.reset(width=6, height=10)
     two.leave()
     three.reset(shm=True, **how)
     for stream in (one, two, three):

@@ -156,6 +156,33 @@ def test_episodes_that_begin_over_several_ticks_are_the_same(harness: EngineHarn
     assert ticks[0] >= 3, "60 lanes at 2 ms are 120 ms, and a tick has 20"
 
 
+@pytest.mark.parametrize("worlds", [1, 2])
+def test_a_world_that_has_begun_some_episodes_when_there_is_time_for_all(
+    harness: EngineHarness, cpu: CPURenderer, worlds: int
+) -> None:
+    """The lanes that have begun wait for the others, however fast these are: none makes a step more than the others."""
+    settings = {"max_steps": 3, "longest": 6}
+    expected = expected_episodes(cpu, 8, **settings)
+    other = quick(harness)
+    streams = [create_slowly(harness, other, **settings) for _ in range(worlds)]
+    begun_at_once = 0
+    for step in expected:
+        for stream in streams:
+            stream.post_step(*SEEN, "eye.gray")
+        harness.tick()
+        for world in harness.engine.directory.worlds.values():
+            begun_at_once += world.begun is not None
+            world.pool.begin_s = 0.0  # as if it had been measured on a machine that is less busy now
+        for stream in streams:
+            ticks_until_reply(harness, stream)
+            told = stream.step_reply().observations
+            for name, values in step.items():
+                np.testing.assert_array_equal(told[name], values, err_msg=name)
+        for world in harness.engine.directory.worlds.values():
+            world.pool.begin_s = Sluggish.begin_s
+    assert begun_at_once > 0, "some episodes began in a tick before"
+
+
 def test_a_family_that_fails_while_episodes_begin_harms_its_world_only(harness: EngineHarness) -> None:
     other = quick(harness)
     stream = create_slowly(harness, other)

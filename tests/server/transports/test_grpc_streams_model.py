@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worldloom.server.config import Limits
-from worldloom.server.transports.grpc_streams import Stream
+from worldloom.server.transports.grpc_streams import RequestBatch, Stream
 
 MOST_BYTES = 64
 ROUNDS = 12
@@ -20,19 +20,22 @@ ROUNDS = 12
 class Script:
     """Client and engine at once: what is sent, when it is answered and when a reply is taken is up to the test."""
 
-    def __init__(self, most_waiting: int) -> None:
+    def __init__(self, most_waiting: int, is_alone: bool) -> None:
         self.sent: list[bytes] = []
         self.at_engine: list[bytes] = []
         self.written: list[bytes] = []
         self.when_read: list[tuple[int, int]] = []
-        """For each request that was read: how many were at the engine, and how many replies written, just then."""
+        """For each request that was read: how many were at the engine, or about to be posted, and how many replies
+        written, just then."""
         self._unread: deque[bytes] = deque()
         self._answered = 0
         self._is_over = False
         self._news = asyncio.Event()
         self._may_write: asyncio.Queue[None] = asyncio.Queue()
         limits = Limits(max_waiting_requests=most_waiting, max_message_bytes=MOST_BYTES)
-        self.stream = Stream(self, self._post, limits)
+        self._batch = RequestBatch(self._post)
+        self._batch.has_one_stream = is_alone
+        self.stream = Stream(self, self._post, self._batch, limits)
         self.rejected = 0
         self.stream.receive, self.stream.reject = self._receive, self._reject
 
@@ -52,7 +55,7 @@ class Script:
                 return grpc.aio.EOF
             self._news.clear()
             await self._news.wait()
-        self.when_read.append((len(self.at_engine), len(self.written)))
+        self.when_read.append((len(self.at_engine) + len(self._batch._requests), len(self.written)))
         return self._unread.popleft()
 
     async def write(self, reply: bytes) -> None:
@@ -82,8 +85,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def play(turns: list[int | str], most_waiting: int) -> Script:
-    script = Script(most_waiting)
+async def play(turns: list[int | str], most_waiting: int, is_alone: bool) -> Script:
+    script = Script(most_waiting, is_alone)
     handling = asyncio.gather(script.stream.take_requests(), script.stream.answer())
     for turn in turns:
         if isinstance(turn, int):
@@ -114,10 +117,12 @@ def kind_of(request: bytes, reply: bytes) -> str:
 sizes_bytes = st.sampled_from([4, 20, 50, MOST_BYTES, MOST_BYTES + 1])
 
 
-@given(st.lists(sizes_bytes | st.sampled_from(["answer", "write"])), st.integers(1, 4))
+@given(st.lists(sizes_bytes | st.sampled_from(["answer", "write"])), st.integers(1, 4), st.booleans())
 @settings(max_examples=300)
-def test_every_request_is_answered_once_in_order_within_the_limits(turns: list[int | str], most_waiting: int) -> None:
-    script = asyncio.run(play(turns, most_waiting))
+def test_every_request_is_answered_once_in_order_within_the_limits(
+    turns: list[int | str], most_waiting: int, is_alone: bool
+) -> None:
+    script = asyncio.run(play(turns, most_waiting, is_alone))
     kinds = [kind_of(request, reply) for request, reply in zip(script.sent, script.written, strict=True)]
     echoed = [index for index, kind in enumerate(kinds) if kind == "echo"]
     assert script.at_engine == [script.sent[index] for index in echoed]
@@ -127,3 +132,33 @@ def test_every_request_is_answered_once_in_order_within_the_limits(turns: list[i
         assert kinds[index] == ("large" if len(script.sent[index]) > MOST_BYTES else "echo")
         queued = [one for one in echoed if one < index][count_at_engine:]
         assert sum(len(script.sent[one]) for one in queued) < MOST_BYTES
+
+
+def test_requests_of_one_turn_of_the_loop_are_posted_together_and_one_that_fails_harms_no_other() -> None:
+    posted: list[Callable[[], None]] = []
+    received: list[bytes] = []
+
+    def fail(request: bytes) -> None:
+        raise RuntimeError("a bug")
+
+    async def run() -> None:
+        batch = RequestBatch(posted.append)
+        for request in (b"1", b"2"):
+            batch.add(received.append, request)
+        batch.add(fail, b"3")
+        batch.add(received.append, b"4")
+        assert not posted
+        await settle()
+        assert len(posted) == 1
+        batch.add(received.append, b"5")
+        batch.post()  # ahead of its turn
+        await settle()
+        assert len(posted) == 2
+        batch.has_one_stream = True
+        batch.add(received.append, b"6")
+        assert len(posted) == 3
+
+    asyncio.run(run())
+    for call in posted:
+        call()
+    assert received == [b"1", b"2", b"4", b"5", b"6"]

@@ -17,7 +17,8 @@ from worldloom.server.cogment.environments.trial_world import (
     observation_layout,
 )
 from worldloom.server.dm_env_rpc.specs import DTYPES
-from worldloom.server.engine.observations import ObservationRequest, ObservationSpec, ReplyLayout
+from worldloom.server.engine.observations import ObservationRequest, ObservationSpec
+from worldloom.server.engine.replies import ReplyLayout
 
 NUMBER_DTYPES = [dtype for dtype in DTYPES if dtype != "str"]
 NAMES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), unique=True, max_size=5)
@@ -48,9 +49,10 @@ def courses(draw: st.DrawFn) -> tuple[tuple[ObservationSpec, ...], list[list[np.
 
 
 def filled(layout: ReplyLayout, values: list[np.ndarray]) -> bytes:
-    data, address = layout.buffers.acquire()
-    for value, where in zip(values, layout.fields, strict=True):
-        start = np.array([address + where.offset])
+    data: bytes
+    data, addresses = layout.buffers.acquire()
+    for value, where, address in zip(values, layout.fields, addresses, strict=True):
+        start = np.array([address])
         row = np.ascontiguousarray(value).reshape(1, -1)
         if where.as_varints:
             write_varints(row.astype(np.int64), start, PROCESS_MEMORY)

@@ -6,30 +6,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldloom.render.arena import PROCESS_MEMORY
-from worldloom.server.engine.observations import ReplyBuffers
+from worldloom.server.engine.replies import ReplyBuffers
 
 CONSTANTS = {0: b"head", 100: b"tail"}
 
 
 def test_a_buffer_has_its_constants_and_zeros_elsewhere() -> None:
-    data, _ = ReplyBuffers(110, CONSTANTS).acquire()
+    data, _ = ReplyBuffers(110, CONSTANTS, [0]).acquire()
     assert data == b"head" + bytes(96) + b"tail" + bytes(6)
 
 
 def test_constants_beyond_the_end_are_errors() -> None:
     with pytest.raises(ValueError, match="40 bytes"):
-        ReplyBuffers(40, CONSTANTS)
+        ReplyBuffers(40, CONSTANTS, [])
 
 
 def test_replies_of_nothing_take_no_memory() -> None:
-    buffers = ReplyBuffers(0, {})
+    buffers = ReplyBuffers(0, {}, [])
     held = [buffers.acquire().data for _ in range(100)]
     assert held == [b""] * 100
     assert len(buffers) == 1
 
 
 def test_a_buffer_whose_reply_is_gone_is_used_again() -> None:
-    buffers = ReplyBuffers(1000, {})
+    buffers = ReplyBuffers(1000, {}, [0])
     data, address = buffers.acquire()
     del data
     for _ in range(10):
@@ -40,19 +40,20 @@ def test_a_buffer_whose_reply_is_gone_is_used_again() -> None:
 
 
 def test_what_is_written_through_memory_is_in_the_reply() -> None:
-    data, address = ReplyBuffers(64, {}).acquire()
-    PROCESS_MEMORY[address : address + 64] = np.arange(64)
+    data, addresses = ReplyBuffers(64, {}, [0, 16]).acquire()
+    PROCESS_MEMORY[addresses[0] : addresses[0] + 16] = np.arange(16)
+    PROCESS_MEMORY[addresses[1] : addresses[1] + 48] = np.arange(16, 64)
     assert data == bytes(range(64))
 
 
 @given(st.lists(st.integers(-6, 6), max_size=80))
 def test_no_two_replies_share_a_buffer(moves: list[int]) -> None:
     """A positive number acquires so many buffers; a negative one releases one of those that are held."""
-    buffers = ReplyBuffers(110, CONSTANTS)
+    buffers = ReplyBuffers(110, CONSTANTS, [0])
     held: list[tuple[bytes, int]] = []
     for move in moves:
         for _ in range(max(0, move)):
-            data, address = buffers.acquire()
+            data, (address,) = buffers.acquire()
             stamp = len(held) % 251
             PROCESS_MEMORY[address + 10 : address + 20] = stamp
             held.append((data, stamp))
@@ -66,7 +67,7 @@ def test_no_two_replies_share_a_buffer(moves: list[int]) -> None:
 
 
 def test_readers_who_never_let_go_cost_their_slots_and_as_many_again() -> None:
-    buffers = ReplyBuffers(1000, {})
+    buffers = ReplyBuffers(1000, {}, [0])
     stuck = [buffers.acquire().data for _ in range(5)]
     for _ in range(100):
         data, _ = buffers.acquire()
@@ -75,7 +76,7 @@ def test_readers_who_never_let_go_cost_their_slots_and_as_many_again() -> None:
 
 
 def test_large_slots_are_not_kept_in_numbers() -> None:
-    buffers = ReplyBuffers(33 << 20, {})
+    buffers = ReplyBuffers(33 << 20, {}, [])
     held = [buffers.acquire().data for _ in range(4)]
     assert len(buffers) == 2
     assert len({id(data) for data in held}) == 4
