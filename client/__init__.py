@@ -20,10 +20,12 @@ if TYPE_CHECKING:
         CannotConnect,
         ClientError,
         LostConnection,
+        NoLocalSocket,
         NoSharedMemory,
         ServerError,
         VersionMismatch,
     )
+    from worldloom.client.rollout import Rollout
     from worldloom.client.vector_env import VectorEnv
 
 __all__ = [
@@ -32,13 +34,15 @@ __all__ = [
     "CannotConnect",
     "ClientError",
     "LostConnection",
+    "NoLocalSocket",
     "NoSharedMemory",
+    "Rollout",
     "ServerError",
     "VectorEnv",
     "VersionMismatch",
     "make_dm_env",
 ]
-_MODULES = {"VectorEnv": "vector_env", "make_dm_env": "dm_env"}
+_MODULES = {"Rollout": "rollout", "VectorEnv": "vector_env", "make_dm_env": "dm_env"}
 """Modules of the public names that are not errors."""
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

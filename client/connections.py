@@ -8,11 +8,12 @@ and renderer. This is the only place where the client package imports the server
 import copy
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from google.rpc import code_pb2
 
 from worldloom.client.errors import LostConnection, ServerError
@@ -36,8 +37,14 @@ _Result = TypeVar("_Result")
 class Connection(Protocol):
     """A stream of requests and replies."""
 
+    transport: str
+    """`local`, `socket` or `grpc`."""
     taken: int
     """Replies that were taken. The caller counts it up, so that an interrupt comes before or after, and loses none."""
+
+    @property
+    def sent(self) -> int:
+        """The number of requests that were sent."""
 
     @property
     def address(self) -> Address | str:
@@ -61,6 +68,9 @@ class Connection(Protocol):
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition about this connection and its siblings is true; it may change with their replies."""
+
+    def take_file(self) -> int | None:
+        """Return the descriptor that came with the last reply that had one; the caller closes it."""
 
     def open_sibling(self) -> "Connection":
         """Open another connection to the same server or engine."""
@@ -131,21 +141,32 @@ class LocalConnection:
     All siblings have the same engine, which works on the requests of all of them. The last to close closes it.
     """
 
-    address = LOCAL
+    address = transport = LOCAL
 
     def __init__(self, renderer: str) -> None:
         self._engine = _LocalEngine(renderer)
         self._stream = self._engine.open_stream()
-        self.taken = 0
+        self.taken = self.sent = 0
 
-    def send(self, request: bytes) -> None:
-        """Queue a request until a reply is waited for."""
+    def send(self, request: Any) -> None:
+        """Queue a request, which is bytes or what `array_step` returns, until a reply is waited for."""
         self._stream.send(request)
+        self.sent += 1
 
-    def receive(self, timeout_s: float | None = None) -> bytes:
+    def array_step(self, uids: tuple[int, ...], actions: Mapping[str, np.ndarray], out: Any = None) -> Any:
+        """Return a request for a step with arrays, which are not copied. Actions are by name, and valid.
+
+        Its reply is a dict of arrays by name, or bytes if it is an error.
+        """
+        return self._engine.array_step(uids, actions, out)
+
+    def array_buffer(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """Return the `out` of array steps that are written into these arrays, by name, in the order of their UIDs."""
+        return self._engine.array_buffer(dict(arrays))
+
+    def receive(self, timeout_s: float | None = None) -> Any:
         """Run the engine until the oldest request has been answered, and return its reply."""
-        reply: bytes = self._engine.run(partial(self._stream.receive, self.taken))
-        return reply
+        return self._engine.run(partial(self._stream.receive, self.taken))
 
     def release(self) -> None:
         """Release the last reply that was taken, so that its memory is used again."""
@@ -160,11 +181,14 @@ class LocalConnection:
         """Run the engine until a condition is true."""
         self._engine.run(partial(self._stream.run_until, condition))
 
+    def take_file(self) -> None:
+        """Return None: no descriptors come this way."""
+
     def open_sibling(self) -> "LocalConnection":
         """Open another connection to the same engine."""
         sibling = copy.copy(self)
         sibling._stream = self._engine.open_stream()
-        sibling.taken = 0
+        sibling.taken = sibling.sent = 0
         return sibling
 
     def close(self) -> None:
@@ -179,6 +203,7 @@ class _LocalEngine:
         # Imported here: clients of servers need neither kernels nor a renderer.
         from worldloom.server.transports.in_process import InProcess
 
+        self.array_step, self.array_buffer = InProcess.array_step, InProcess.array_buffer
         self._server: InProcess | None = InProcess(renderer)
         self._streams: list[Any] = []
 

@@ -4,15 +4,18 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import dm_env
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1.dm_env_adaptor import DmEnvAdaptor
 
-from worldloom.client.connections import MAX_REPLY_BYTES, Credentials, open_connection
+from worldloom.client.connecting import check_transport, connect
+from worldloom.client.connections import MAX_REPLY_BYTES, Credentials
 from worldloom.client.errors import ClientError
 from worldloom.client.world import World, check_settings
+
+_Transport: TypeAlias = Literal["auto", "grpc", "socket"]
 
 
 class _OwningAdaptor(DmEnvAdaptor):  # type: ignore[misc]  # has no types
@@ -41,6 +44,7 @@ def make_dm_env(
     settings: Mapping[str, Any] | None = None,
     seed: int | None = None,
     action_repeat: int = 1,
+    transport: _Transport = "auto",
     renderer: str = "auto",
     token: str | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
@@ -55,11 +59,12 @@ def make_dm_env(
     """
     arguments = {"family": "family", "seed": "seed", "action_repeat": "action_repeat", "lanes": "num_envs of VectorEnv"}
     check_settings(settings, arguments)
+    check_transport(address, transport, get_args(_Transport))
     names = ("eye.rgb",) if observations is None else tuple(observations)
     given = {"action_repeat": action_repeat, **({} if seed is None else {"seed": seed})}
     world_settings = {"family": family, **(settings or {}), **given}
     credentials = Credentials(token, tls_ca, tls_cert, tls_key)
-    world = World(open_connection(address, credentials, renderer, timeout_s), world_settings)
+    world = World(connect(address, credentials, renderer, timeout_s, transport), world_settings)
     try:
         specs = world.join(
             {

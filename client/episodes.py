@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from worldloom.client.streams import LaneResults
+from worldloom.client.results import LaneResults
 
 FINAL_LANES = "_final_lanes"
 """Key of `info`: indices of the lanes whose episode ended. Gymnasium's wrappers leave keys with an underscore alone; in

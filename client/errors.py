@@ -7,7 +7,8 @@
     ├── VersionMismatch      the server is not worldloom, or of a version that this client does not support
     ├── BadReply             a reply that cannot be decoded, or is not what was asked for
     ├── BadAction            actions that are not in the action space; nothing was sent. Also a ValueError
-    └── NoSharedMemory       transport="shm" was asked for and is not available
+    ├── NoSharedMemory       transport="shm" was asked for and is not available
+    └── NoLocalSocket        transport="socket" was asked for and is not available
 
 Wrong arguments are ValueError or TypeError, as everywhere in Python.
 """
@@ -56,3 +57,7 @@ class BadAction(ClientError, ValueError):  # noqa: N818
 
 class NoSharedMemory(ClientError):  # noqa: N818
     """Shared memory that was asked for with transport="shm" and is not available."""
+
+
+class NoLocalSocket(ClientError):  # noqa: N818
+    """A local socket that was asked for with transport="socket" and is not available."""

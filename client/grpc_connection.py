@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 import urllib.parse
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ _END_TIMEOUT_S = 2.0
 
 class GrpcConnection:
     """One gRPC stream, on a connection of its own."""
+
+    transport = "grpc"
 
     def __init__(
         self,
@@ -52,6 +55,8 @@ class GrpcConnection:
         self._replies: dict[int, bytes | grpc.RpcError | None] = {}
         """Replies by number that have come and not been taken; at the end of the stream its error, or None."""
         self.taken = 0
+        self._last_sent: deque[tuple[None, int]] = deque([(None, 0)], maxlen=1)
+        """The number of requests that were sent, with the result of `put`."""
         self._arrivals: queue.SimpleQueue[None] = queue.SimpleQueue()
         """An element for each reply that has come."""
         # Without serialisers gRPC passes the bytes on as they are.
@@ -73,11 +78,19 @@ class GrpcConnection:
         self._threads.append(reader)
         reader.start()
 
+    @property
+    def sent(self) -> int:
+        """Requests that were handed to gRPC's thread."""
+        return self._last_sent[0][1]
+
     def send(self, request: bytes) -> None:
-        """Hand a request to gRPC's thread, which sends it."""
+        """Hand a request to gRPC's thread, which sends it.
+
+        The call of C that hands it over counts it, too: an interrupt comes before both or after both.
+        """
         if self._closed_by is not None:
             raise self._closed_by
-        self._requests.put(request)
+        self._last_sent.extend(zip(map(self._requests.put, (request,)), (self.sent + 1,), strict=False))
 
     def receive(self, timeout_s: float | None = None) -> bytes:
         """Wait for the next reply, and return it without taking it.
@@ -117,6 +130,9 @@ class GrpcConnection:
                 return
             if not self._arrival.wait(self._timeout_s):
                 raise self._end(LostConnection(self._describe_silence(self._timeout_s)))
+
+    def take_file(self) -> None:
+        """Return None: no descriptors come this way."""
 
     def open_sibling(self) -> "GrpcConnection":
         """Open another connection to the same server."""

@@ -8,9 +8,9 @@ form that protobuf writers give such a message: each field at most once, in any 
 all of them but is slower.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
@@ -37,6 +37,8 @@ _MIN_VIEW_BYTES = 1 << 16
 
 _MAX_FORMS = 64
 """Forms of replies that are kept."""
+_MAX_REMEMBERED_BYTES = 32 << 20
+"""Bytes of tensors that are remembered, with what they were decoded from: positions in the ring of a long rollout."""
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
@@ -60,6 +62,12 @@ class _Form(NamedTuple):
     between: list[tuple[int, int, bytes]]
     """All bytes that are not numbers of tensors, with their positions."""
     tensors: dict[int, _Tensor]
+    small: list[tuple[str, np.dtype[Any], int, int, tuple[int, ...]]]
+    """Tensors that are copied: name, dtype, number of elements, position, shape."""
+    remembered: list[tuple[int, int, int]]
+    """Tensors whose numbers come again and again: UID, and begin and end of the numbers."""
+    others: list[int]
+    """UIDs of all others."""
 
     def fits(self, reply: bytes) -> bool:
         """True if a reply of the same size has this form."""
@@ -83,10 +91,17 @@ class StepReader:
     Successive replies mostly differ in their numbers alone. So the positions of all tensors are kept, with the bytes
     between them, and a reply with the same bytes there is not walked again. Replies of different sizes have different
     forms: some observations have a row for each episode that ended.
+
+    Of tensors that take few different values, such as positions in a ring, these can be remembered.
     """
 
-    def __init__(self, expected: Mapping[int, Spec]) -> None:
+    def __init__(self, expected: Mapping[int, Spec], remembered: Collection[int] = ()) -> None:
+        """Take the specs of the observations by UID. The arrays of those to remember must not be written to."""
         self._expected = expected
+        self._remembered = remembered
+        self._known: dict[tuple[int, bytes], np.ndarray] = {}
+        """Decoded tensors by UID and numbers, of those that are remembered."""
+        self._known_bytes = 0
         self._forms: dict[int, _Form] = {}
         """Known forms of replies, by the size of the reply."""
 
@@ -99,8 +114,22 @@ class StepReader:
             form = self._forms.get(len(reply))
             if form is None or not form.fits(reply):
                 form = self._find_form(reply)
-            memory = np.asarray(_WritableBytes(reply))
-            return {spec.name: _read_array(memory, form.tensors[uid], spec) for uid, spec in self._expected.items()}
+            found = {
+                name: np.frombuffer(reply, dtype, count, start).reshape(shape).copy()
+                for name, dtype, count, start, shape in form.small
+            }
+            memory = np.asarray(_WritableBytes(reply)) if form.others else None
+            for uid, start, end in form.remembered:
+                key = (uid, reply[start:end])
+                array = self._known.get(key)
+                if array is None:
+                    memory = np.asarray(_WritableBytes(reply)) if memory is None else memory
+                    array = self._remember(key, _read_array(memory, form.tensors[uid], self._expected[uid]))
+                found[self._expected[uid].name] = array
+            for uid in form.others:
+                assert memory is not None
+                found[self._expected[uid].name] = _read_array(memory, form.tensors[uid], self._expected[uid])
+            return found
         except (_UnusualForm, WireError):
             return _read_with_protobuf(reply, self._expected)
 
@@ -113,8 +142,26 @@ class StepReader:
         between = [(start, end, reply[start:end]) for start, end in zip(starts, ends, strict=True)]
         if len(self._forms) >= _MAX_FORMS:
             self._forms.clear()
-        self._forms[len(reply)] = form = _Form(between, tensors)
+        small, remembered, others = [], [], []
+        for uid, spec in self._expected.items():
+            _, start, end, shape = tensors[uid]
+            if uid in self._remembered:
+                remembered.append((uid, start, end))
+            elif _is_small(tensors[uid], spec):
+                small.append((spec.name, spec.wire_dtype, prod(shape), start, shape))
+            else:
+                others.append(uid)
+        self._forms[len(reply)] = form = _Form(between, tensors, small, remembered, others)
         return form
+
+    def _remember(self, key: tuple[int, bytes], array: np.ndarray) -> np.ndarray:
+        size_bytes = len(key[1]) + array.nbytes
+        if self._known_bytes + size_bytes > _MAX_REMEMBERED_BYTES:
+            self._known.clear()
+            self._known_bytes = 0
+        self._known[key] = array
+        self._known_bytes += size_bytes
+        return array
 
 
 def _walk_reply(data: bytes) -> dict[int, _Tensor]:
@@ -185,6 +232,18 @@ def _read_unique_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int
             raise _UnusualForm
         seen.add(field[0])
         yield field
+
+
+def _is_small(tensor: _Tensor, spec: Spec) -> bool:
+    """Return whether a tensor is what it should be, and copied as it is."""
+    dtype = _DTYPES.get(tensor.payload_field)
+    size_bytes = prod(tensor.shape) * spec.wire_dtype.itemsize
+    return (
+        dtype == spec.dtype
+        and dtype in _FIXED_SIZE_DTYPES
+        and spec.allows(tensor.shape)
+        and tensor.end - tensor.start == size_bytes < _MIN_VIEW_BYTES
+    )
 
 
 def _read_array(memory: np.ndarray, tensor: _Tensor, spec: Spec) -> np.ndarray:

@@ -6,6 +6,7 @@
 `StepWriter` checks actions against their specs first, so that nothing is sent of a step that the server would refuse.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,12 @@ _ARRAY, _SHAPE = 1, 15
 """Field numbers of the messages above."""
 _FIXED_SIZE_DTYPES = frozenset({"int8", "uint8", "float32", "float64", "bool"})
 """Dtypes whose numbers have the same bytes in a message as in memory; the others are varints."""
+_FEW_BYTES = 64
+"""Size in memory of actions that are likely to come again."""
+_FEW_ELEMENTS = 32
+"""Number of elements up to which a list is compared faster than an array."""
+_MAX_TABLE_VALUES = 256
+"""Values of an integer action whose varints are looked up in a table."""
 _ACCEPTED_KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 """`np.dtype.kind` of an action -> kinds that are accepted for it: none that loses more than precision."""
 
@@ -50,7 +57,7 @@ class StepWriter:
 
     def encode(self, actions: Mapping[str, np.ndarray]) -> list[bytes]:
         """Return the map of actions of a StepRequest, in pieces, from the arrays of `validate`."""
-        return [piece for name, writer in self._actions.items() for piece in writer.encode(actions[name])]
+        return [piece for name, array in actions.items() for piece in self._actions[name].encode(array)]
 
     @property
     def _names(self) -> str:
@@ -80,21 +87,52 @@ class _ActionWriter:
         limits: Any = np.finfo(self._dtype) if self._dtype.kind == "f" else np.iinfo(_integer_dtype(self._dtype))
         self._low: Any = limits.min if spec.low is None else spec.low
         self._high: Any = limits.max if spec.high is None else spec.high
+        self._is_uniform = np.ndim(self._low) == 0 and np.ndim(self._high) == 0
+        """All elements have the same limits."""
+        if self._is_uniform:
+            self._low, self._high = np.asarray(self._low).item(), np.asarray(self._high).item()
         has_limits = spec.low is not None or spec.high is not None
         self._is_clipped = clip and has_limits and self._dtype.kind == "f"
         sides = b"".join(map(varint, spec.shape))
         self._shape = field_header(_SHAPE, len(sides)) + sides if sides else b""
         self._payload: int = tensor_utils.np_type_to_data_type(self._dtype)  # also the number of the payload's field
         self._uid = varint_tag(_KEY) + varint(spec.uid)
+        self._is_fixed_size = self._dtype.name in _FIXED_SIZE_DTYPES
+        self._heads: dict[int, bytes] = {}
+        """All that comes before the numbers, by the number of their bytes, of which there are few."""
+        self._varints = None if self._is_fixed_size else self._write_table()
+        """The varints of all values from the lowest to the highest, all of one length, if these are not too many."""
 
     def encode(self, array: np.ndarray) -> list[bytes]:
         """Return the entry of the map of actions, in pieces."""
-        data = array.tobytes() if self._dtype.name in _FIXED_SIZE_DTYPES else write_varints(array)
-        array_head = field_header(_ARRAY, len(data))
-        payload_head = field_header(self._payload, len(array_head) + len(data))
-        tensor = (payload_head, array_head, data, self._shape)
-        entry = (self._uid, field_header(_VALUE, sum(map(len, tensor))), *tensor)
-        return [field_header(_ACTIONS, sum(map(len, entry))), *entry]
+        if self._is_fixed_size:
+            data = array.tobytes()
+        elif array.nbytes <= _FEW_BYTES:
+            data = _encode_few(array.tobytes(), array.dtype.str)
+        elif self._varints is not None:
+            data = self._varints.take(array.ravel() - self._low).tobytes()
+        else:
+            data = write_varints(array)
+        head = self._heads.get(len(data))
+        if head is None:
+            head = self._heads[len(data)] = self._write_head(len(data))
+        return [head, data, self._shape]
+
+    def _write_table(self) -> np.ndarray | None:
+        count = int(self._high) - int(self._low) + 1 if self._is_uniform else 0
+        if not 0 < count <= _MAX_TABLE_VALUES:
+            return None
+        data = write_varints(np.arange(count, dtype=np.int64) + int(self._low))
+        return np.frombuffer(data, f"V{len(data) // count}")
+
+    def _write_head(self, data_bytes: int) -> bytes:
+        """Return all that comes before so many bytes of numbers."""
+        array_head = field_header(_ARRAY, data_bytes)
+        payload_head = field_header(self._payload, len(array_head) + data_bytes)
+        tensor_bytes = len(payload_head) + len(array_head) + data_bytes + len(self._shape)
+        value_head = field_header(_VALUE, tensor_bytes)
+        entry_head = field_header(_ACTIONS, len(self._uid) + len(value_head) + tensor_bytes)
+        return b"".join((entry_head, self._uid, value_head, payload_head, array_head))
 
     def validate(self, value: ArrayLike) -> np.ndarray:
         """Return the action as an array of its dtype; BadAction if it is not in its space."""
@@ -107,19 +145,33 @@ class _ActionWriter:
             raise BadAction(f"action {spec.name!r} has shape {list(given.shape)}: expected {self._expected}")
         if given.dtype.kind not in _ACCEPTED_KINDS[self._dtype.kind]:
             raise BadAction(f"action {spec.name!r} has dtype {given.dtype}: expected {self._expected}")
-        with np.errstate(over="ignore"):  # too large a number becomes infinite, and fails the check of the range
-            array = given.astype(self._wire_dtype) if self._dtype.kind == "f" else given
+        array = given
+        if self._dtype.kind == "f" and given.dtype != self._wire_dtype:
+            with np.errstate(over="ignore"):  # too large a number becomes infinite, and fails the check of the range
+                array = given.astype(self._wire_dtype)
         if self._is_clipped:
-            np.clip(array, self._spec.low, self._spec.high, out=array)  # NaN stays NaN
+            array = np.clip(array, self._spec.low, self._spec.high)  # NaN stays NaN
         self._check_range(array, given)
         return array.astype(self._wire_dtype, order="C", copy=False)
 
     def _check_range(self, array: np.ndarray, given: np.ndarray) -> None:
-        is_inside = (array >= self._low) & (array <= self._high)  # NaN is inside no range
+        if self._is_uniform and self._is_in_range(array):
+            return
+        is_inside = (array >= self._low) & (array <= self._high)
         if not is_inside.all():
             first = np.unravel_index(int(np.argmin(is_inside)), is_inside.shape)
             index = [int(number) for number in first]
             raise BadAction(f"action {self._spec.name!r} is {given[first]} at {index}: expected {self._expected}")
+
+    def _is_in_range(self, array: np.ndarray) -> bool:
+        """Return whether all elements are within limits that are the same for all; NaN is inside no range."""
+        low, high = self._low, self._high
+        if array.size > _FEW_ELEMENTS:
+            return bool(low <= array.min() and array.max() <= high)
+        for value in array.ravel().tolist():  # noqa: SIM110 (a generator takes longer than the few values)
+            if not low <= value <= high:
+                return False
+        return True
 
     @property
     def _expected(self) -> str:
@@ -127,6 +179,12 @@ class _ActionWriter:
         low, high = (None if bound is None else np.unique(bound).tolist() for bound in (spec.low, spec.high))
         limits = "" if low is None and high is None else f" from {_format_bounds(low)} to {_format_bounds(high)}"
         return f"{spec.dtype} {list(spec.shape)}{limits}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _encode_few(data: bytes, dtype: str) -> bytes:
+    """Return a few integers as varints. Actions of a lane or two are mostly some of a few."""
+    return write_varints(np.frombuffer(data, dtype))
 
 
 def pack_settings(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:

@@ -18,11 +18,17 @@ import numpy as np
 from worldloom.client.errors import BadReply
 from worldloom.client.specs import Spec
 
+_HEADER_BYTES = 4096
+"""Bytes in front of the first set of frames."""
+_MAX_PLACE_BYTES = 32 << 20
+"""Bytes of positions that are known at a time: some for each set of frames in the ring."""
+
 
 class SharedFrames:
     """The segment of one stream. Raises OSError if it cannot be opened, or is not the server's."""
 
-    def __init__(self, path: str, size_bytes: int, ring_size: int, token: str) -> None:
+    def __init__(self, path: str | int, size_bytes: int, ring_size: int, token: str) -> None:
+        """Map the segment at a path, or of a descriptor that came from the server and stays the caller's."""
         self._memory = np.frombuffer(_map_file(path, size_bytes), np.uint8)
         start = token.encode()
         if not start or self._memory[: len(start)].tobytes() != start:
@@ -31,6 +37,10 @@ class SharedFrames:
         self._address: int = self._memory.__array_interface__["data"][0]
         self._views: list[list[weakref.ref[_FrameView]]] = [[] for _ in range(ring_size)]
         """The views of each ring index that may be alive."""
+        self._wholes: list[weakref.ref[_FrameView]] = []
+        """Views of all of the ring that may be alive."""
+        self._places: dict[tuple[str, int], tuple[np.ndarray, int, int]] = {}
+        """Positions that were checked, with ring index and offset, by name and identity: the same arrays come again."""
         self._next: int | None = 0
         """The ring index that is drawn next; None if it is not known."""
 
@@ -51,13 +61,57 @@ class SharedFrames:
         self._next = None
         return True
 
+    def expect(self, ring_index: int) -> None:
+        """Expect the next frames in this part of the ring, as the server was told, over what is there now."""
+        self._next = ring_index
+
+    @property
+    def is_whole_in_use(self) -> bool:
+        """An array of all of the ring is alive."""
+        return any(whole() is not None for whole in self._wholes)
+
+    @property
+    def is_writable(self) -> bool:
+        """The client may write to the segment."""
+        return bool(self._memory.flags.writeable)
+
+    @property
+    def next_index(self) -> int | None:
+        """The ring index that is drawn next; None if it is not known."""
+        return self._next
+
+    def acquire_expected(self) -> None:
+        """Let the next frames be drawn over what is there now. The caller has to ask for them."""
+        self._next = None
+
+    def whole_ring(self, offset: int, set_bytes: int, spec: Spec) -> np.ndarray:
+        """Return the frames of an observation in all of the ring, [ring size, *shape].
+
+        They begin at an offset from the first set, and sets are so many bytes from one another.
+
+        While the array is alive, the ring is in use: frames are drawn into it only where `expect` was called.
+        """
+        start = _HEADER_BYTES + offset
+        shape = (self.ring_size, *spec.shape)
+        view = _FrameView(self._memory, self._address + start, shape, spec, set_bytes)
+        self._wholes.append(weakref.ref(view))
+        for views in self._views:
+            views.append(weakref.ref(view))
+        return np.asarray(view)
+
     def read(self, positions: Mapping[str, np.ndarray], specs: Mapping[str, Spec]) -> dict[str, np.ndarray]:
         """Return frames by name. Positions, also by name, are [lanes, 3]: ring index, byte offset, bytes."""
         frames = {}
         indices = set()
         for name, position in positions.items():
-            ring_index, offset = int(position[0, 0]), int(position[0, 1])
-            self._check_position(name, position, specs[name])
+            known = self._places.get((name, id(position)))
+            if known is None or known[0] is not position:
+                self._check_position(name, position, specs[name])
+                if (len(self._places) + 1) * position.nbytes > _MAX_PLACE_BYTES:
+                    self._places.clear()
+                known = position, int(position[0, 0]), int(position[0, 1])
+                self._places[name, id(position)] = known
+            _, ring_index, offset = known
             frames[name] = self._view(ring_index, offset, specs[name])
             indices.add(ring_index)
         if indices:
@@ -65,7 +119,7 @@ class SharedFrames:
         return frames
 
     def _view(self, ring_index: int, offset: int, spec: Spec) -> np.ndarray:
-        view = _FrameView(self._memory, self._address + offset, spec)
+        view = _FrameView(self._memory, self._address + offset, spec.shape, spec)
         self._views[ring_index] = [other for other in self._views[ring_index] if other() is not None]
         self._views[ring_index].append(weakref.ref(view))
         return np.asarray(view)
@@ -90,21 +144,28 @@ class SharedFrames:
 class _FrameView:
     """The frames of one observation in the segment. Arrays over them keep this alive; this keeps the segment mapped."""
 
-    def __init__(self, memory: np.ndarray, address: int, spec: Spec) -> None:
+    def __init__(
+        self, memory: np.ndarray, address: int, shape: tuple[int, ...], spec: Spec, first_stride: int | None = None
+    ) -> None:
         self._memory = memory
         self.__array_interface__ = {
             "version": 3,
-            "shape": spec.shape,
+            "shape": shape,
             "typestr": spec.wire_dtype.str,
             "data": (address, not memory.flags.writeable),
         }
+        if first_stride is not None:
+            rest = np.cumprod([spec.wire_dtype.itemsize, *shape[:1:-1]])[::-1].tolist()
+            self.__array_interface__["strides"] = (first_stride, *rest)
 
 
-def _map_file(path: str, size_bytes: int) -> mmap.mmap:
+def _map_file(path: str | int, size_bytes: int) -> mmap.mmap:
     """Map a whole file: writable, which many libraries expect of arrays, or read-only where permissions say so."""
     found = os.stat(path)  # before it is opened: on another machine the path may be anything, such as a device
     if not stat.S_ISREG(found.st_mode) or found.st_size != size_bytes:
         raise OSError(f"{path} is not the server's memory")
+    if isinstance(path, int):
+        return mmap.mmap(path, size_bytes)
     for mode, access in ((os.O_RDWR, mmap.ACCESS_WRITE), (os.O_RDONLY, mmap.ACCESS_READ)):
         try:
             file = os.open(path, mode | os.O_CLOEXEC)

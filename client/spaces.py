@@ -1,7 +1,7 @@
 """Gymnasium spaces of a world's specs, and actions that are one array instead of a dict of arrays."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -19,6 +19,20 @@ def build_action_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
 def build_observation_space(specs: Iterable[Spec], lanes: int) -> spaces.Dict:
     """Build the observation space of one lane: a Box for each, which has exactly the dtype of the arrays."""
     return spaces.Dict({spec.name: _box(spec, lanes) for spec in specs})
+
+
+class LaneSpaces(NamedTuple):
+    """Spaces of one lane of an env, by name."""
+
+    observations: dict[str, spaces.Space[Any]]
+    actions: dict[str, spaces.Space[Any]]
+    """In a flat env one of all actions, without a name."""
+    is_flat: bool
+    """Observations and actions are plain arrays instead of dicts."""
+
+    def select(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """Return arrays by name as the env does: a new dict of them, or the only one if it is flat."""
+        return next(iter(arrays.values())) if self.is_flat else dict(arrays)
 
 
 class FlatActions:

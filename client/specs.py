@@ -37,6 +37,10 @@ class Spec:
         """Bytes of an array of this spec in memory."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
+    def empty(self) -> np.ndarray:
+        """Return an array of this spec, with no rows if their number varies."""
+        return np.empty((0, *self.shape[1:]) if self.shape[:1] == (-1,) else self.shape, self.wire_dtype)
+
     def allows(self, shape: tuple[int, ...]) -> bool:
         """True if an array may have this shape."""
         return shape == self.shape or (self.shape[:1] == (-1,) and len(shape) > 0 and shape[1:] == self.shape[1:])

@@ -5,85 +5,47 @@ lanes a stream has makes no difference to them: they have the numbers that they 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from worldloom.client.arguments import FINAL_LANES, Autoreset
+from worldloom.client.arguments import FINAL_LANES
 from worldloom.client.errors import ClientError, LostConnection
-from worldloom.client.frames import Channels, FrameStack, arrange_channels
+from worldloom.client.frames import FrameStack, arrange_channels, restore_channels
 from worldloom.client.replies import Arrays
 from worldloom.client.requests import StepWriter
-from worldloom.client.vector_world import VectorWorld, is_frame
+from worldloom.client.results import FINAL_SUFFIX, FIRST, LAST, OF_LAST_STEP, LaneResults, Observing, merge_results
+from worldloom.client.vector_world import StepTarget, VectorWorld, is_frame
 
-_FIRST, _LAST = 0, 2
-"""The step_type of an episode's first state and of its last."""
-_FINAL_SUFFIX = "@final"
-_OF_LAST_STEP = frozenset({"reward", "discount", "step_type"})
-"""Observations that are of the last step even where the next episode has begun."""
+_Mask: TypeAlias = np.ndarray | None
 
 
-@dataclass(frozen=True)
-class Observing:
-    """Observations of an env, and how frames and ends of episodes come."""
+class StreamOutput(NamedTuple):
+    """Arrays of a caller's for the observations of one stream's step."""
 
-    names: tuple[str, ...]
-    rendered_name: str | None
-    """The frames that `render` shows."""
-    channels: Channels | None
-    frame_stack: int
-    autoreset: Autoreset
-
-    @property
-    def requested(self) -> tuple[str, ...]:
-        """Names to ask the server for."""
-        names = self.names if self.rendered_name is None else (*self.names, self.rendered_name)
-        if self.autoreset != "same_step":
-            return names
-        return *names, FINAL_LANES, *(f"{name}{_FINAL_SUFFIX}" for name in self.names if name not in _OF_LAST_STEP)
-
-
-@dataclass
-class LaneResults:
-    """Results of a step in some lanes."""
-
-    lanes: np.ndarray
-    """Their indices in the env."""
-    observations: Arrays
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    is_first: np.ndarray
-    """Lanes whose episode began with this step, which ignored their actions."""
-    is_held: np.ndarray | None
-    """Lanes whose episode had ended before, and which wait to be reset; None if there are none."""
-    final_rows: np.ndarray
-    """Rows in these results whose episode ended and whose next one has begun."""
-    final: Arrays
-    """The last observations of these, in the same order."""
-
-    @cached_property
-    def has_ended(self) -> np.ndarray:
-        """Mask of lanes whose episode ended with this step."""
-        is_last: np.ndarray = self.terminated | self.truncated
-        return is_last if self.is_held is None else is_last & ~self.is_held
+    arrays: Arrays
+    """By name, arranged and stacked as the caller gets them."""
+    target: StepTarget
+    """The arrays among these that the step is drawn into."""
 
 
 class LaneStream:
     """One stream: a world, its lanes, the frames that are stacked, and the step that is under way."""
 
-    def __init__(self, world: VectorWorld, first: int, count: int, observing: Observing) -> None:
+    def __init__(
+        self, world: VectorWorld, first: int, count: int, observing: Observing, results: dict[int, LaneResults]
+    ) -> None:
+        """Take part in `results`: those that were received and not taken, of all streams, by their first lanes."""
         self.world = world
         self.part = slice(first, first + count)
         self.lanes = np.arange(first, first + count)
-        self.is_under_way = False
         self.has_action = np.zeros(count, bool)
         """Lanes that have an action for the next step, while others have none."""
         self.has_some_actions = False
         self.rendered_frames: np.ndarray | None = None
         """The frames of the last step or reset, for `render`."""
+        self.observations: Arrays = {}
+        """Observations of the last step or reset."""
         self._actions: dict[str, np.ndarray] = {}
         """These actions, in arrays of all lanes."""
         self._observing = observing
@@ -96,111 +58,158 @@ class LaneStream:
         """The step under way is the first after a reset."""
         self._reset_mask: np.ndarray | None = None
         """Lanes that the reset was for; None: all."""
-        self._was_last = np.zeros(count, bool)
-        """Lanes whose episode had ended when the stream was last received."""
-        self._result: LaneResults | None = None
-        """The result of the step under way, if it has been received."""
+        self._output: StreamOutput | None = None
+        """Arrays for the step under way, if the caller gave some."""
+        self._has_ended = (-1, np.zeros(count, bool), np.zeros(count, bool))
+        """The number of the last step, and lanes whose episode had ended before and after it; for `disabled`."""
+        self._first = first
+        self._results = results
 
     @property
     def has_shared_frames(self) -> bool:
         """Frames are returned as they are in shared memory."""
-        return self.world.transport == "shm" and not self._stacks
+        return self.world.has_shared_memory and not self._stacks
+
+    @property
+    def is_under_way(self) -> bool:
+        """A step was sent, or its result received, and the result not taken."""
+        return self._first in self._results or self.world.is_under_way
 
     @property
     def is_ready(self) -> bool:
         """The result of the step under way can be taken without waiting."""
-        return self._result is not None or self.world.connection.has_reply
+        return self._first in self._results or self.world.connection.has_reply
 
     def send_reset(self, settings: Mapping[str, Any], mask: np.ndarray | None) -> None:
         """Reset lanes; `settings` are those of ResetWorld without the mask. What is under way is dropped."""
         if mask is not None:
             settings = {**settings, "reset_mask": mask}
-        self.is_under_way = False
-        self._result = None
+        self._results.pop(self._first, None)
+        self.world.drop_step()
         self._drop_actions()
-        self.world.send_reset(settings)
+        self._output = None
         self._is_reset, self._reset_mask = True, mask
-        self.is_under_way = True
+        self.world.send_reset(settings)
 
-    def put(self, actions: Mapping[str, np.ndarray], rows: np.ndarray | slice, lanes: np.ndarray | slice) -> None:
+    def make_output(self, arrays: Arrays, ring_index: int | None) -> StreamOutput:
+        """Return an output of these arrays, as the caller gets them; in shared memory if there is a ring index."""
+        drawn = {}
+        for name, array in arrays.items():
+            spec = self.world.observations[name]
+            if name in self._stacks or (ring_index is not None and not is_frame(name)):
+                continue
+            is_arranged = is_frame(name)
+            raw = restore_channels(array, self._observing.channels, len(spec.shape)) if is_arranged else array
+            if raw.flags.c_contiguous:
+                drawn[name] = raw
+        return StreamOutput(arrays, self.world.make_target(drawn, ring_index))
+
+    def step(self, actions: Mapping[str, np.ndarray], output: StreamOutput | None) -> None:
+        """Step all lanes, with rows of arrays of all lanes of the env."""
+        part = self.part
+        self._send({name: array[part] for name, array in actions.items()}, output)
+
+    def put(self, actions: Mapping[str, np.ndarray], rows: np.ndarray, lanes: np.ndarray) -> None:
         """Take actions from rows of arrays for some lanes of this stream; step if now all lanes have one."""
-        if isinstance(lanes, slice):  # all of them
-            self._send({name: array[rows] for name, array in actions.items()})
-            return
         for name, array in actions.items():
             if name not in self._actions:
                 self._actions[name] = np.zeros((len(self.lanes), *array.shape[1:]), array.dtype)
             self._actions[name][lanes] = array[rows]
-        self.has_action[lanes] = self.has_some_actions = True
-        if self.has_action.all():
-            self._send(self._actions)
+        has_action = self.has_action.copy()
+        has_action[lanes] = True
+        if has_action.all():
+            self._send({name: array.copy() for name, array in self._actions.items()})
             self._drop_actions()
+        else:
+            self.has_action, self.has_some_actions = has_action, True
 
     def receive(self) -> None:
-        """Wait for the result of the step under way, and keep it."""
-        if self._result is not None:
-            return
+        """Wait for the result of the step under way, and keep it.
+
+        After an interrupt this is called again: the reply is taken when its result is kept, and can be read until then.
+        """
+        if self.has_some_actions:  # those of the step under way: an interrupt came after it was sent
+            self._drop_actions()
         try:
-            self._result = self._read(self.world.receive())
+            if self._first not in self._results:
+                self._results[self._first] = self._read(self.world.read())
         except ClientError:
-            self.is_under_way = False
-            raise  # KeyboardInterrupt is none: then the result can still be received
+            self.world.take()
+            raise
+        self.observations = self._results[self._first].observations
+        self.world.take()
 
-    def take(self) -> LaneResults:
-        """Return the result that was received."""
-        result, self._result = self._result, None
-        assert result is not None
-        self.is_under_way = False
-        return result
-
-    def _send(self, actions: Mapping[str, np.ndarray]) -> None:
-        self.world.send_valid(actions)
+    def _send(self, actions: Mapping[str, np.ndarray], output: StreamOutput | None = None) -> None:
+        self._output = output
         self._is_reset = False
-        self.is_under_way = True
+        self.world.send_valid(actions, None if output is None else output.target)
 
     def _drop_actions(self) -> None:
         self.has_action[:] = self.has_some_actions = False
 
     def _read(self, found: Arrays) -> LaneResults:
         observing = self._observing
-        is_last = found["step_type"] == _LAST
-        is_first = found["step_type"] == _FIRST
+        step_type = found["step_type"]
+        is_last = step_type == LAST
         terminated = is_last & (found["discount"] == 0.0)
-        is_held = self._was_last if observing.autoreset == "disabled" and not self._is_reset else None
-        self._was_last = is_last
+        is_held = self._note_ends(is_last) if observing.autoreset == "disabled" else None
         final_rows = found.get(FINAL_LANES, _NONE)
         final = {name: self._read_final(name, found, final_rows) for name in observing.names} if len(final_rows) else {}
         if observing.rendered_name is not None:
             self.rendered_frames = found[observing.rendered_name]
-        began = is_first
-        if len(final_rows):
-            began = is_first.copy()
+        began = None
+        if self._stacks:
+            began = step_type == FIRST
             began[final_rows] = True
         return LaneResults(
             lanes=self.lanes,
-            observations={name: self._arrange(name, found[name], began, is_held) for name in observing.names},
+            observations={name: self._observe(name, found[name], began, is_held) for name in observing.names},
             reward=found["reward"].astype(np.float64),
             terminated=terminated,
-            truncated=is_last & ~terminated,
-            is_first=is_first,
+            truncated=is_last ^ terminated,  # those that are not terminated
+            step_type=step_type,
             is_held=is_held,
             final_rows=final_rows,
             final=final,
         )
 
-    def _arrange(self, name: str, array: np.ndarray, began: np.ndarray, is_held: np.ndarray | None) -> np.ndarray:
+    def _note_ends(self, is_last: np.ndarray) -> np.ndarray | None:
+        """Note lanes whose episode has ended, and return those where it had before; None after a reset."""
+        number, before, now = self._has_ended
+        if number != self.world.step_number:  # or else it is read again
+            self._has_ended = (self.world.step_number, now, is_last)
+            before = now
+        return None if self._is_reset else before
+
+    def _observe(
+        self, name: str, array: np.ndarray, began: np.ndarray | None, is_held: np.ndarray | None
+    ) -> np.ndarray:
+        arranged = self._arrange(name, array, began, is_held)
+        if self._output is None:
+            return arranged
+        wanted = self._output.arrays[name]
+        if array is not self._output.target.arrays.get(name):  # it could not be drawn there
+            np.copyto(wanted, arranged)
+        return wanted
+
+    def _arrange(
+        self, name: str, array: np.ndarray, began: np.ndarray | None, is_held: np.ndarray | None
+    ) -> np.ndarray:
         if name in self._stacks:
             stack = self._stacks[name]
-            return stack.begin(array, self._reset_mask) if self._is_reset else stack.push(array, began, is_held)
+            if self._is_reset:
+                return stack.begin(array, self._reset_mask)
+            assert began is not None, "it is known where frames are stacked"
+            return stack.push(array, began, is_held, self.world.step_number)
         return arrange_channels(array, self._observing.channels) if is_frame(name) else array
 
     def _read_final(self, name: str, found: Arrays, rows: np.ndarray) -> np.ndarray:
-        if name in _OF_LAST_STEP:
+        if name in OF_LAST_STEP:
             of_last_step: np.ndarray = found[name][rows]
             return of_last_step
-        array = found[f"{name}{_FINAL_SUFFIX}"]
+        array = found[f"{name}{FINAL_SUFFIX}"]
         if name in self._stacks:
-            return self._stacks[name].stack_final(array, rows)
+            return self._stacks[name].stack_final(array, rows, self.world.step_number)
         return arrange_channels(array, self._observing.channels) if is_frame(name) else array
 
 
@@ -222,7 +231,10 @@ class LaneStreams:
         clip_actions: bool,
     ) -> None:
         """Create a world for each stream, by a function of the settings about its lanes and of a sibling."""
+        self.lanes = lanes
         self._streams: list[LaneStream] = []
+        self._results: dict[int, LaneResults] = {}
+        """Results of streams that were received and not taken, by their first lanes."""
         self._lost: LostConnection | None = None
         """The loss of a stream, after which nothing but a new connection helps."""
         self._writers: dict[int, StepWriter] = {}
@@ -238,7 +250,7 @@ class LaneStreams:
                 if seed is not None:
                     settings["seed"] = np.array(seed[first:end], np.uint64) if isinstance(seed, list) else seed
                 world = create_world(settings, self.first_world if self._streams else None)
-                self._streams.append(LaneStream(world, first, end - first, observing))
+                self._streams.append(LaneStream(world, first, end - first, observing, self._results))
         except BaseException:
             self.close()
             raise
@@ -272,6 +284,12 @@ class LaneStreams:
             return None
         return known[0] if len(known) == 1 else np.concatenate(known)
 
+    @property
+    def last_observations(self) -> Arrays:
+        """Observations of all lanes, as they were last received."""
+        parts = [stream.observations for stream in self._streams]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
     def reset(self, seeds: int | list[int | None] | None, mask: np.ndarray | None) -> None:
         """Reset lanes and ask for their first observations. Seeds and mask are of all lanes."""
         self._check_connected()
@@ -301,12 +319,25 @@ class LaneStreams:
             self._writers[lanes] = StepWriter(specs, self._clip_actions)
         return self._writers[lanes]
 
-    def send(self, actions: Mapping[str, np.ndarray], lanes: np.ndarray | None) -> None:
-        """Give actions, which are valid, to these lanes, or to all; step the streams whose lanes all have one."""
+    def allocate_frames(self, sets: int) -> Arrays:
+        """Return arrays [sets, lanes, ...] of frames in shared memory, not arranged; none where there can be none."""
+        return self._streams[0].world.allocate_frames(sets) if self.has_shared_frames else {}
+
+    def make_outputs(self, arrays: Arrays, ring_index: int | None = None) -> list[StreamOutput]:
+        """Return outputs of arrays of all lanes, as the caller gets them; in shared memory if there is a ring index."""
+        return [
+            stream.make_output({name: array[stream.part] for name, array in arrays.items()}, ring_index)
+            for stream in self._streams
+        ]
+
+    def step(self, actions: Mapping[str, np.ndarray], outputs: Sequence[StreamOutput] | None = None) -> None:
+        """Step all lanes with valid actions. The arrays must not be changed until the results were received."""
+        for number, stream in enumerate(self._streams):
+            stream.step(actions, None if outputs is None else outputs[number])
+
+    def send(self, actions: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
+        """Give actions, which are valid, to these lanes; step the streams whose lanes all have one."""
         for stream in self._streams:
-            if lanes is None:
-                stream.put(actions, stream.part, slice(None))
-                continue
             rows = np.flatnonzero(_is_in(lanes, stream.part))
             if len(rows):
                 stream.put(actions, rows, lanes[rows] - stream.part.start)
@@ -329,12 +360,14 @@ class LaneStreams:
             chosen = [stream for stream in chosen if stream.is_ready]
         for stream in chosen:
             stream.receive()
-        return _merge([stream.take() for stream in chosen])
+        merged = merge_results([self._results[stream.part.start] for stream in chosen])
+        self._results.clear()  # all are taken at once
+        return merged
 
     def close(self) -> None:
         """Destroy all worlds. Closing twice does nothing."""
         for stream in self._streams:
-            stream.rendered_frames = None
+            stream.rendered_frames, stream.observations = None, {}
             stream.world.close()
 
     def _check_connected(self) -> None:
@@ -365,33 +398,3 @@ def _seed_settings(seeds: int | list[int | None] | None) -> dict[str, Any]:
     if not has_seed.any():
         return {}
     return {"seed": np.array([seed or 0 for seed in seeds], np.uint64), "seed_mask": has_seed}
-
-
-def _merge(results: list[LaneResults]) -> LaneResults:
-    if len(results) == 1:
-        return results[0]
-    starts = np.cumsum([0, *(len(part.lanes) for part in results[:-1])])
-    with_final = [part.final for part in results if len(part.final_rows)]
-    return LaneResults(
-        lanes=np.concatenate([part.lanes for part in results]),
-        observations=_join([part.observations for part in results]),
-        reward=np.concatenate([part.reward for part in results]),
-        terminated=np.concatenate([part.terminated for part in results]),
-        truncated=np.concatenate([part.truncated for part in results]),
-        is_first=np.concatenate([part.is_first for part in results]),
-        is_held=_merge_held(results),
-        final_rows=np.concatenate([part.final_rows + start for part, start in zip(results, starts, strict=True)]),
-        final=_join(with_final) if with_final else {},
-    )
-
-
-def _merge_held(results: list[LaneResults]) -> np.ndarray | None:
-    if all(part.is_held is None for part in results):
-        return None
-    return np.concatenate(
-        [np.zeros(len(part.lanes), bool) if part.is_held is None else part.is_held for part in results]
-    )
-
-
-def _join(parts: Sequence[Arrays]) -> Arrays:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

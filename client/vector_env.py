@@ -4,7 +4,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -12,38 +12,23 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from worldloom.client.arguments import (
-    MAX_ACTION_REPEAT,
-    MAX_FRAME_STACK,
     MODES,
     Autoreset,
-    check_names,
-    parse_autoreset,
     parse_env_id,
-    parse_first_lane,
     parse_integer,
     parse_options,
     parse_seeds,
-    parse_timeout,
-    parse_world_seed,
 )
-from worldloom.client.connections import Credentials, connect_again
+from worldloom.client.connections import connect_again
+from worldloom.client.env_arguments import parse_env_arguments
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError
 from worldloom.client.frames import Channels, arrange_space, tile_frames
-from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
-from worldloom.client.streams import LaneResults, LaneStreams, Observing
+from worldloom.client.results import LaneResults
+from worldloom.client.rollout import MAX_ROLLOUT_STEPS, Rollout, parse_out
+from worldloom.client.spaces import FlatActions, LaneSpaces, build_action_space, build_observation_space
+from worldloom.client.streams import LaneStreams
 from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
-from worldloom.client.world import check_settings
-
-_OWN_ARGUMENTS = {
-    "family": "family",
-    "lanes": "num_envs",
-    "seed": "seed",
-    "autoreset": "autoreset",
-    "action_repeat": "action_repeat",
-    "first_lane": "first_lane",
-}
-"""Settings of CreateWorld that are not the family's -> their arguments."""
 
 Observations: TypeAlias = Any
 """A dict of arrays by name, or one array if the env is flat. Each user knows which, and a checker does not."""
@@ -65,6 +50,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         "render_modes": ["rgb_array"],
     }
 
+    _last_observations: Mapping[str, np.ndarray] | None
+    """Observations of the last step or reset, by name; None if they were received in parts."""
     closed = True
     """False while there is a world. Some versions of Gymnasium close an env that could not be made."""
 
@@ -132,7 +119,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`, and
                 has `render` return an image of each lane.
             streams: Number of streams that the lanes are divided over, for `recv` with `min_lanes`.
-            transport: `shm` for frames in shared memory, `grpc` for frames in replies; `auto` uses `shm` where it can.
+            transport: `socket` for a Unix socket without gRPC and frames in shared memory, `shm` for gRPC and frames in
+                shared memory, `grpc` for frames in replies; `auto` uses the first of these that it can.
             renderer: The renderer of an engine in this process; servers have their own.
             token: The token that the server was given with --token-file.
             tls_ca: PEM file of the certificates that the server's is signed with. If given, the connection uses TLS.
@@ -142,53 +130,17 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._arguments = arguments  # to pickle
-        check_settings(settings, _OWN_ARGUMENTS)
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode is {render_mode!r}: expected 'rgb_array' or None")
-        if isinstance(observations, str):
-            raise TypeError(f"observations is {observations!r}: expected a list of names, such as [{observations!r}]")
-        names = tuple(dict.fromkeys(("eye.rgb",) if observations is None else observations))
-        check_names(names)
-        if flat and len(names) != 1:
-            raise ValueError(f"flat=True with the observations {names}: expected exactly one, or flat=False")
-        if channels not in (None, *get_args(Channels)):
-            raise ValueError(f"channels is {channels!r}: expected 'last', 'first' or None")
+        checked = parse_env_arguments(arguments)
         self.address = address
-        self.num_envs = parse_integer("num_envs", num_envs, 1, 2**31 - 1)
-        frame_stack = parse_integer("frame_stack", frame_stack, 1, MAX_FRAME_STACK)
-        action_repeat = parse_integer("action_repeat", action_repeat, 1, MAX_ACTION_REPEAT)
-        rendered_name = next((name for name in names if name.endswith(".rgb")), None)
-        if rendered_name is None and render_mode is not None:
-            rendered_name = "eye.rgb"
-        self.render_mode = None if rendered_name is None else "rgb_array"
-        if channels is None and (flat or frame_stack > 1):
-            channels = "last"
-        self._observing = Observing(names, rendered_name, channels, frame_stack, parse_autoreset(autoreset))
-        self.autoreset_mode = MODES[self._observing.autoreset]
+        self.num_envs = checked.num_envs
+        self._observing = checked.observing
         self._is_flat = flat
+        self._stream_arguments = checked.stream_arguments
+        self._world_settings = checked.world_settings
+        self._world_arguments = checked.world_arguments
+        self.render_mode = None if self._observing.rendered_name is None else "rgb_array"
+        self.autoreset_mode = MODES[self._observing.autoreset]
         self._statistics = EpisodeStatistics(self.num_envs) if episode_statistics else None
-        self._stream_arguments: dict[str, Any] = {
-            "lanes": self.num_envs,
-            "streams": parse_integer("streams", streams, 1, self.num_envs),
-            "first_lane": parse_first_lane(first_lane, self.num_envs),
-            "seed": parse_world_seed(seed, self.num_envs),
-            "clip_actions": clip_actions,
-        }
-        self._world_settings: dict[str, Any] = {
-            "family": family,
-            **(settings or {}),
-            "autoreset": self._observing.autoreset,
-            "action_repeat": action_repeat,
-        }
-        self._world_arguments: dict[str, Any] = {
-            "names": self._observing.requested,
-            "join_settings": {"width": width, "height": height, "samples": samples},
-            "transport": transport,
-            "credentials": Credentials(token, tls_ca, tls_cert, tls_key),
-            "renderer": renderer,
-            "timeout_s": parse_timeout(timeout_s),
-            "clip_actions": clip_actions,
-        }
         self._connect()
         try:
             self._build_spaces()
@@ -225,7 +177,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
     @property
     def transport(self) -> str:
-        """The transport that was chosen: `local`, `shm` or `grpc`."""
+        """The transport that was chosen: `local`, `socket`, `shm` or `grpc`."""
         return self._streams.first_world.transport
 
     @property
@@ -235,7 +187,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
     @property
     def unshared_steps(self) -> int:
-        """Steps and resets with the transport `shm` whose frames came in the replies, since the env was connected.
+        """Steps and resets with frames in shared memory whose frames came in the replies, since the env was connected.
 
         These are slower. It happens while the program keeps the frames of as many steps as shared memory has room for.
         """
@@ -252,33 +204,72 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         mask = self._send_reset(seed, options)
         results = self._streams.receive()
         self._is_reset = True
+        self._last_observations = dict(results.observations)
         if self._statistics is not None:
             self._statistics.begin(slice(None) if mask is None else mask)
-        return self._select(results), {}
+        return self._spaces.select(results.observations), {}
 
     def async_reset(self) -> None:
         """Start new episodes in all lanes without waiting; `recv` returns their first observations."""
         self._send_reset(None, None)
         self._is_reset = True
 
-    def step(self, actions: Actions) -> StepResult:
-        """Step all lanes. Raises BadAction before anything is sent if an action is not in its space."""
-        self.send(actions)
-        return self._conclude(self._streams.receive())
+    def step(self, actions: Actions, out: Rollout | Observations | None = None) -> StepResult:
+        """Step all lanes. Raises BadAction before anything is sent if an action is not in its space.
+
+        Args:
+            actions: A dict of arrays by name, or one array if the env is flat.
+            out: Memory for the results, which is returned then: a `rollout`, which also keeps actions, rewards and
+                ends; or arrays for the observations, as the env returns them: a dict by name, one array if it is flat.
+                An engine in this process draws into any contiguous arrays, a server on this machine into rollouts;
+                elsewhere observations are copied.
+        """
+        valid = self._validate_step(actions)
+        outputs = None
+        if isinstance(out, Rollout):
+            outputs = out.begin_step(self._streams)
+        elif out is not None:
+            arrays = parse_out(out, self._spaces, self.num_envs)
+            outputs = self._streams.make_outputs(arrays)
+        self._streams.step(valid, outputs)
+        results = self._streams.receive()
+        info = self._build_info(results)
+        if isinstance(out, Rollout):
+            results = out.end_step(actions, results, info)
+        elif out is not None:
+            results.observations = arrays
+        return self._conclude(results, info)
+
+    def rollout(self, steps: int) -> Rollout:
+        """Return memory for so many steps of all lanes: arrays [steps, num_envs, ...] that steps are drawn into.
+
+        rollout = env.rollout(128)
+        for observations in rollout:  # 128 times; each loop fills it anew
+            env.step(policy(observations), out=rollout)
+        learn(rollout.observations, rollout.actions, rollout.rewards, rollout.terminated)
+        """
+        self._check_open()
+        self._streams.check_idle(None, "a rollout")
+        return Rollout(
+            self._streams,
+            self._observing,
+            self._spaces,
+            parse_integer("steps", steps, 1, MAX_ROLLOUT_STEPS),
+            self._read_last_observations,
+        )
 
     def send(self, actions: Actions, env_id: Sequence[int] | np.ndarray | None = None) -> None:
         """Send a step without waiting for its result, which `recv` returns.
 
         With `env_id`, actions are for these lanes, in this order. A stream steps as soon as all its lanes have one.
         """
-        self._check_open()
-        if not self._is_reset:
-            raise gymnasium.error.ResetNeeded("a step before the first reset: expected env.reset() first")
         lanes = None if env_id is None else parse_env_id(env_id, self.num_envs)
-        self._streams.check_idle(lanes)
-        count = self.num_envs if lanes is None else len(lanes)
-        by_name = self.flat_actions.unflatten(actions, count) if self._is_flat else actions
-        self._streams.send(self._streams.writer(count).validate(by_name), lanes)
+        valid = self._validate_step(actions, lanes)
+        if lanes is None:
+            # The caller may change its arrays before the result is received.
+            self._streams.step({name: array.copy() for name, array in valid.items()})
+        else:
+            self._streams.send(valid, lanes)
 
     def recv(self, min_lanes: int | None = None) -> StepResult:
         """Wait for the results of what was sent, and return them with the indices of their lanes, `info["env_id"]`.
@@ -291,8 +282,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         if min_lanes is not None:
             min_lanes = parse_integer("min_lanes", min_lanes, 1, self.num_envs)
         results = self._streams.receive(min_lanes)
-        *found, info = self._conclude(results)
-        return *found, {"env_id": results.lanes.copy(), **info}
+        return self._conclude(results, {"env_id": results.lanes.copy(), **self._build_info(results)})
 
     def render(self) -> Any:
         """Return the frames of all lanes as of the last step or reset, in one image [height, width, 3].
@@ -341,6 +331,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         for name in filter(is_frame, names):
             found.spaces[name] = arrange_space(found[name], self._observing.channels, self._observing.frame_stack)
         self.single_observation_space = found[names[0]] if self._is_flat else found
+        actions = {"": self.single_action_space} if self._is_flat else dict(by_name)
+        self._spaces = LaneSpaces(dict(found), actions, self._is_flat)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def _connect(self, first_timeout_s: float | None = None) -> None:
@@ -358,6 +350,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self._finalizer = weakref.finalize(self, self._streams.close)
         self.closed = False
         self._is_reset = False
+        self._last_observations = None
 
     def _send_reset(self, seed: Any, options: Mapping[str, Any] | None) -> np.ndarray | None:
         """Send a reset of all lanes, or of some; return the mask of these."""
@@ -373,12 +366,32 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self._streams.reset(seeds, mask)
         return mask
 
-    def _conclude(self, results: LaneResults) -> StepResult:
-        info = build_info(results, self._statistics, self._observing.names[0] if self._is_flat else None)
-        return self._select(results), results.reward, results.terminated, results.truncated, info
+    def _validate_step(self, actions: Actions, lanes: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Return the actions by name, of these lanes or of all; raise an error if they cannot be stepped."""
+        self._check_open()
+        self._check_reset()
+        self._streams.check_idle(lanes)
+        count = self.num_envs if lanes is None else len(lanes)
+        by_name = self.flat_actions.unflatten(actions, count) if self._is_flat else actions
+        return self._streams.writer(count).validate(by_name)
 
-    def _select(self, results: LaneResults) -> Observations:
-        return results.observations[self._observing.names[0]] if self._is_flat else results.observations
+    def _read_last_observations(self) -> Mapping[str, np.ndarray]:
+        self._check_open()
+        self._check_reset()
+        if self._last_observations is None:
+            self._last_observations = self._streams.last_observations
+        return self._last_observations
+
+    def _check_reset(self) -> None:
+        if not self._is_reset:
+            raise gymnasium.error.ResetNeeded("a step before the first reset: expected env.reset() first")
+
+    def _build_info(self, results: LaneResults) -> dict[str, Any]:
+        return build_info(results, self._statistics, self._observing.names[0] if self._is_flat else None)
+
+    def _conclude(self, results: LaneResults, info: dict[str, Any]) -> StepResult:
+        self._last_observations = dict(results.observations) if len(results.lanes) == self.num_envs else None
+        return self._spaces.select(results.observations), results.reward, results.terminated, results.truncated, info
 
     def _check_open(self) -> None:
         if self.closed:

@@ -1,24 +1,26 @@
 """A vector world, joined and stepped: actions are sent, observations are received as arrays, by one of the transports.
 
-With the transport `shm`, steps ask for the positions of frames in shared memory (`<camera>.<output>@shm`) instead of
-the frames; while the next part of the ring is in use, they ask for frames in the reply.
+With the transports `shm` and `socket`, steps ask for the positions of frames in shared memory
+(`<camera>.<output>@shm`) instead of the frames; while the next part of the ring is in use, they ask for frames in the
+reply.
 """
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from numpy.typing import ArrayLike
 
+from worldloom.client.connecting import check_transport, connect
 from worldloom.client.connections import (
-    LOCAL,
     MAX_REPLY_BYTES,
     Connection,
     Credentials,
+    LocalConnection,
     is_on_this_machine,
-    open_connection,
 )
 from worldloom.client.errors import BadReply, ClientError, NoSharedMemory, ServerError
 from worldloom.client.replies import Arrays, StepReader
@@ -28,11 +30,24 @@ from worldloom.client.specs import Spec, dtypes_and_shapes, parse_specs
 from worldloom.client.world import World
 from worldloom.kernels.outputs import OUTPUT_NAMES
 
-Transport: TypeAlias = Literal["auto", "grpc", "shm"]
+Transport: TypeAlias = Literal["auto", "grpc", "shm", "socket"]
 _log = logging.getLogger("worldloom.client")
 _ALWAYS_REQUESTED = ("reward", "discount", "step_type")
 _SHARED_SUFFIX = "@shm"
+_NO_STEP = -1
 _FRAME_SUFFIXES = tuple(f".{name}" for name in OUTPUT_NAMES)
+
+
+class StepTarget(NamedTuple):
+    """Arrays of a caller's that the frames of a step are drawn into."""
+
+    arrays: Arrays
+    ring_index: int | None
+    """The part of shared memory that these are in, if they are."""
+    shared: SharedFrames | None
+    """The shared memory, which another rollout may have replaced since: then frames are copied."""
+    buffer: Any
+    """The same for an engine in this process."""
 
 
 class VectorWorld:
@@ -52,8 +67,12 @@ class VectorWorld:
         self._join_settings = {**join_settings, "max_reply_bytes": MAX_REPLY_BYTES}
         self._clip_actions = clip_actions
         self._shared: SharedFrames | None = None
+        self._step_number = _NO_STEP
+        """The number of the last step among all requests, from just before it is sent."""
+        self._target: StepTarget | None = None
+        """The target of the last step, if it is in shared memory."""
         self._is_shared = False
-        """True if the pending step asked for frames in shared memory."""
+        """True if the last step asked for frames in shared memory."""
         self.unshared_steps = 0
         """Steps that asked for frames in the reply because no shared memory was free."""
         self._has_warned = False
@@ -66,21 +85,40 @@ class VectorWorld:
 
     @property
     def transport(self) -> str:
-        """The transport of frames: `local`, `shm` or `grpc`."""
-        if self._shared is not None:
-            return "shm"
-        return LOCAL if self._world.connection.address == LOCAL else "grpc"
+        """The transport that is used: `local`, `socket`, `shm` (gRPC, with frames in shared memory) or `grpc`."""
+        by = self._world.connection.transport
+        return "shm" if by == "grpc" and self.has_shared_memory else by
+
+    @property
+    def has_shared_memory(self) -> bool:
+        """Frames come in shared memory, as long as some of it is free."""
+        return self._shared is not None
 
     @property
     def connection(self) -> Connection:
         """The connection to the server or engine."""
         return self._world.connection
 
+    @property
+    def is_under_way(self) -> bool:
+        """A step was sent, and its reply not taken. It follows from the connection's counts at any moment."""
+        connection = self._world.connection
+        return connection.taken <= self._step_number < connection.sent
+
+    @property
+    def step_number(self) -> int:
+        """The number of the step under way, unlike that of any other."""
+        return self._step_number
+
+    def drop_step(self) -> None:
+        """Have no step under way. Its reply is dropped before the next request."""
+        self._step_number = _NO_STEP
+
     def send_reset(self, settings: Mapping[str, Any] | None = None) -> None:
         """Reset the world with settings of ResetWorld, and send a step for the first observations."""
-        self._world.discard_replies()
+        self.drop_step()
         self._world.reset(settings or {})
-        self._world.send_bytes(write_step([], self._choose_request()))
+        self._send_step({})
 
     def send(self, actions: Mapping[str, ArrayLike]) -> None:
         """Send a step; BadAction before anything is sent."""
@@ -90,20 +128,59 @@ class VectorWorld:
         """Return the actions as arrays of their dtypes; BadAction if one is not in its space."""
         return self._writer.validate(actions)
 
-    def send_valid(self, actions: Mapping[str, np.ndarray]) -> None:
-        """Send a step with arrays that were validated, here or by `StepWriter.validate`."""
-        self._world.send_bytes(write_step(self._writer.encode(actions), self._choose_request()))
+    def send_valid(self, actions: Mapping[str, np.ndarray], target: "StepTarget | None" = None) -> None:
+        """Send a step with arrays that were validated, here or by `StepWriter.validate`.
+
+        With a target, frames are drawn into its arrays where that is possible: `receive` returns the very same arrays.
+        """
+        self._send_step(actions, target)
 
     def receive(self) -> Arrays:
-        """Return the observations of the pending step."""
-        reply = self._world.receive_bytes()
-        if self._shared is None or not self._is_shared:
-            return self._read_frames(reply)
-        found = self._read_positions(reply)
-        positions = {
-            name.removesuffix(_SHARED_SUFFIX): found.pop(name) for name in list(found) if name.endswith(_SHARED_SUFFIX)
-        }
-        return found | self._shared.read(positions, self.observations)
+        """Return the observations of the step under way, and take its reply."""
+        return self._decode(self._world.receive_reply())
+
+    def read(self) -> Arrays:
+        """Return the same without taking the reply, which can be read again after an interrupt."""
+        return self._decode(self._world.connection.receive())
+
+    def take(self) -> None:
+        """Take the reply to the last step. Doing it twice does nothing."""
+        connection = self._world.connection
+        connection.taken = max(connection.taken, self._step_number + 1)
+        connection.release()
+
+    def allocate_frames(self, sets: int) -> Arrays:
+        """Return arrays [sets, *shape] of frames in shared memory, for targets; none if there is no room for them.
+
+        Their ring indices are those of the sets. Arrays that were returned before are not drawn into any more.
+        """
+        if self._shared is None or not self._shared.is_writable:
+            return {}
+        try:
+            self._world.write_property("shm.slots", np.int64(sets))
+            self._shared = None  # the server has replaced it: if the new one cannot be opened, frames come in replies
+            self._shared = self._map_shared_memory()
+            set_bytes = int(self.read_property("shm.slot_bytes"))
+            return {
+                name: self._shared.whole_ring(int(self.read_property(f"shm.offsets.{name}")), set_bytes, spec)
+                for name, spec in self.observations.items()
+                if is_frame(name)
+            }
+        except (OSError, ServerError) as error:
+            _log.warning("no shared memory for %d steps (%s): their frames are copied", sets, error)
+            return {}
+
+    def make_target(self, arrays: Arrays, ring_index: int | None) -> "StepTarget":
+        """Return the target of steps that are drawn into these arrays: of all lanes, and contiguous.
+
+        `ring_index` is that of arrays in shared memory; others are drawn into by an engine in this process alone.
+        """
+        buffer = None
+        connection = self._world.connection
+        if isinstance(connection, LocalConnection):
+            every = {name: arrays[name] if name in arrays else spec.empty() for name, spec in self.observations.items()}
+            buffer = connection.array_buffer(every)
+        return StepTarget(arrays, ring_index, None if ring_index is None else self._shared, buffer)
 
     def read_property(self, key: str) -> Any:
         """Read a property of the server or of this world."""
@@ -121,19 +198,56 @@ class VectorWorld:
         """Destroy the world and close the connection. Closing twice does nothing."""
         self._world.close()
 
-    def _choose_request(self) -> bytes:
+    def _decode(self, reply: Any) -> Arrays:
+        if isinstance(reply, dict):
+            return reply  # of an engine in this process
+        if self._shared is None or not self._is_shared:
+            return self._read_frames(reply)
+        found = self._read_positions(reply)
+        positions = {
+            name.removesuffix(_SHARED_SUFFIX): found.pop(name) for name in list(found) if name.endswith(_SHARED_SUFFIX)
+        }
+        frames = self._shared.read(positions, self.observations)
+        target = self._target
+        if target is not None and all(position[0, 0] == target.ring_index for position in positions.values()):
+            frames |= target.arrays
+        return found | frames
+
+    def _send_step(self, actions: Mapping[str, np.ndarray], target: "StepTarget | None" = None) -> None:
+        connection = self._world.connection
+        request: Any
+        self.drop_step()
+        if isinstance(connection, LocalConnection):
+            request = connection.array_step(self._uids, actions, None if target is None else target.buffer)
+        else:
+            request = write_step(self._writer.encode(actions), self._choose_request(target))
+        if connection.sent != connection.taken:  # an interrupt came before the reply to something else
+            self._world.discard_replies()
+        self._step_number = connection.sent
+        self._world.send_request(request)
+
+    def _choose_request(self, target: "StepTarget | None") -> bytes:
+        self._target = None
         if self._shared is None:
             return self._request_frames
+        if target is not None and target.ring_index is not None and target.shared is self._shared:
+            if self._shared.next_index != target.ring_index:
+                self._shared.acquire_expected()  # unknown, should an interrupt come before the reply
+                self._world.write_property("shm.next_slot", np.int64(target.ring_index))
+                self._shared.expect(target.ring_index)
+            self._shared.acquire_expected()
+            self._target, self._is_shared = target, True
+            return self._request_positions
         is_after_a_reply = self._shared.is_next_known
         self._is_shared = self._shared.acquire_next()
         if self._is_shared:
             return self._request_positions
-        if is_after_a_reply and not self._has_warned:
+        if is_after_a_reply and not self._has_warned and not self._shared.is_whole_in_use:
             self._has_warned = True
             _log.warning(
                 "frames of %s come in the reply instead of shared memory, which is slower: shared memory has room for "
-                "%d steps, and the program keeps the frames of earlier ones; keep copies instead. Further steps like "
-                "this are not logged: `unshared_steps` counts them",
+                "%d steps, and the program keeps the frames of earlier ones; use env.rollout, or keep copies. Further "
+                "steps like this are not logged: `unshared_steps` counts them",
                 self._world.name,
                 self._shared.ring_size,
             )
@@ -144,7 +258,7 @@ class VectorWorld:
         address = self._world.connection.address
         if transport == "shm":
             self._join_with_shared_memory()
-        elif transport == "auto" and not isinstance(address, str) and is_on_this_machine(address):
+        elif transport != "grpc" and not isinstance(address, str) and is_on_this_machine(address):
             try:
                 self._join_with_shared_memory()
             except NoSharedMemory:
@@ -160,7 +274,7 @@ class VectorWorld:
         """Join with frames in shared memory; NoSharedMemory if joining without would work."""
         frames = [name for name in self._names if is_frame(name)]
         if not frames:
-            raise NoSharedMemory(f"no frames among {', '.join(self._names)}: expected at least one, such as eye.rgb")
+            raise NoSharedMemory("no frames among the observations: expected at least one, such as eye.rgb")
         names = [*self._names, *(f"{name}{_SHARED_SUFFIX}" for name in frames)]
         try:
             specs = self._world.join({**self._join_settings, "shm": True, "observations": names})
@@ -170,18 +284,28 @@ class VectorWorld:
             raise NoSharedMemory(f"no shared memory with {self._world.name}: {error}") from error
         self._use_specs(specs)
         try:
-            self._shared = SharedFrames(
-                str(self.read_property("shm.name")),
-                int(self.read_property("shm.size_bytes")),
-                int(self.read_property("shm.slots")),
-                str(self.read_property("shm.token")),
-            )
+            self._shared = self._map_shared_memory()
         except (OSError, ServerError) as error:
             self._world.leave()
             raise NoSharedMemory(
                 f"the server's shared memory cannot be opened ({error}): expected a server on this machine, run by the "
                 "same user"
             ) from error
+
+    def _map_shared_memory(self) -> SharedFrames:
+        """Map the memory of this stream: by its descriptor if that came with the reply that tells the path."""
+        path = str(self.read_property("shm.name"))
+        file = self.connection.take_file()
+        try:
+            return SharedFrames(
+                path if file is None else file,
+                int(self.read_property("shm.size_bytes")),
+                int(self.read_property("shm.slots")),
+                str(self.read_property("shm.token")),
+            )
+        finally:
+            if file is not None:
+                os.close(file)
 
     def _use_specs(self, specs: rpc.ActionObservationSpecs) -> None:
         self.actions: dict[str, Spec] = parse_specs(specs.actions.items())
@@ -192,10 +316,12 @@ class VectorWorld:
         self.observations = {name: offered[name] for name in self._names}
         self._writer = StepWriter(self.actions, self._clip_actions)
         frames = {spec.uid: spec for spec in self.observations.values()}
+        self._uids = tuple(frames)
         shared = [offered.get(f"{name}{_SHARED_SUFFIX}", spec) for name, spec in self.observations.items()]
         positions = {spec.uid: spec for spec in shared}
         self._request_frames, self._read_frames = write_observation_request(frames), StepReader(frames).read
-        self._request_positions, self._read_positions = write_observation_request(positions), StepReader(positions).read
+        self._request_positions = write_observation_request(positions)
+        self._read_positions = StepReader(positions, remembered=positions.keys() - frames.keys()).read
 
 
 def create_vector_world(
@@ -217,12 +343,10 @@ def create_vector_world(
     `first_timeout_s` is for the server's first reply; None is `timeout_s`. With a `sibling`, the world is on the same
     engine as that one, through another connection.
     """
-    if transport not in get_args(Transport):
-        raise ValueError(f"transport is {transport!r}: expected one of {', '.join(get_args(Transport))}")
-    if address == LOCAL and transport != "auto":
-        raise ValueError(f"transport is {transport!r} for {LOCAL!r}: expected auto, which is no transport there")
+    check_transport(address, transport, get_args(Transport))
     if sibling is None:
-        connection = open_connection(address, credentials, renderer, timeout_s)
+        by = "grpc" if transport == "shm" else transport
+        connection = connect(address, credentials, renderer, timeout_s, by, first_timeout_s)
     else:
         connection = sibling.connection.open_sibling()
     world = World(connection, world_settings, first_timeout_s)

@@ -29,7 +29,7 @@ from worldloom.client.requests import pack_settings
 
 _CLOSE_TIMEOUT_S = 2.0
 """Time for each reply while a world is closed. Without one the server cleans up when it notices the lost connection."""
-_UNKNOWN_PROPERTY_CODES = (
+UNKNOWN_PROPERTY_CODES = (
     code_pb2.NOT_FOUND,
     code_pb2.UNIMPLEMENTED,
     code_pb2.INVALID_ARGUMENT,
@@ -52,7 +52,6 @@ class World:
         self.connection = connection
         self.name = ""
         self._is_creator = True
-        self._sent = 0
         self._process = os.getpid()
         try:
             if connection.address != LOCAL:
@@ -69,7 +68,6 @@ class World:
         """
         again = copy.copy(self)
         again.connection = self.connection.open_sibling()
-        again._sent = 0
         again._is_creator = False
         return again
 
@@ -77,18 +75,20 @@ class World:
         """Send a request and wait for its response, both protobuf objects. DmEnvAdaptor calls this, too."""
         self.discard_replies()
         packed, kind = message_utils.pack_environment_request(request)
-        self.send_bytes(packed.SerializeToString())
-        return getattr(parse_reply(self.receive_bytes(), kind), kind)
+        self.send_request(packed.SerializeToString())
+        return getattr(parse_reply(self.receive_reply(), kind), kind)
 
-    def send_bytes(self, request: bytes) -> None:
-        """Send an encoded request, without waiting for its reply."""
+    def send_request(self, request: Any) -> None:
+        """Send an encoded request, or an array step to an engine in this process, without waiting for its reply."""
         self.connection.send(request)
-        self._sent += 1
 
-    def receive_bytes(self, timeout_s: float | None = None) -> bytes:
-        """Return the reply to the oldest pending request. `timeout_s` replaces the connection's own."""
+    def receive_reply(self, timeout_s: float | None = None) -> Any:
+        """Return the reply to the oldest pending request: bytes, or a dict of arrays as `Connection.receive` says.
+
+        `timeout_s` replaces the connection's own.
+        """
         if not self._pending:
-            raise ClientError("no reply is pending: it was lost by an interrupt; expected a reset")
+            raise ClientError("no reply is pending: expected a request first")
         reply = self.connection.receive(timeout_s)
         self.connection.taken += 1
         self.connection.release()
@@ -97,12 +97,13 @@ class World:
     @property
     def _pending(self) -> int:
         """The number of requests whose replies have not been received."""
-        return self._sent - self.connection.taken
+        return self.connection.sent - self.connection.taken
 
     def discard_replies(self) -> None:
         """Receive and drop the replies to all pending requests."""
+        self.connection.release()  # an interrupt may have come between the count and this
         while self._pending:
-            self.receive_bytes()
+            self.receive_reply()
 
     def join(self, settings: Mapping[str, Any]) -> rpc.ActionObservationSpecs:
         """Join the world, and return its specs."""
@@ -122,8 +123,18 @@ class World:
 
     def read_property(self, key: str, timeout_s: float | None = None) -> Any:
         """Read a property of the server or of this world."""
-        self.send_bytes(encode_property_request(key))
-        return decode_property(self.receive_bytes(timeout_s), key)
+        self.discard_replies()
+        self.send_request(encode_property_request(key))
+        return decode_property(self.receive_reply(timeout_s), key)
+
+    def write_property(self, key: str, value: Any) -> None:
+        """Write a property of this world or of its connection."""
+        write = properties_pb2.WritePropertyRequest(key=key, value=tensor_utils.pack_tensor(value))
+        request = rpc.EnvironmentRequest()
+        request.extension.Pack(properties_pb2.PropertyRequest(write_property=write))
+        self.discard_replies()
+        self.send_request(request.SerializeToString())
+        parse_reply(self.receive_reply(), "extension")
 
     def close(self) -> None:
         """Leave and destroy the world, and close the connection. Ignores errors: the server may be gone.
@@ -139,9 +150,9 @@ class World:
                 if self._is_creator:
                     requests.append(rpc.EnvironmentRequest(destroy_world=rpc.DestroyWorldRequest(world_name=name)))
                 for request in requests:
-                    self.send_bytes(request.SerializeToString())
+                    self.send_request(request.SerializeToString())
                 while self._pending:
-                    self.receive_bytes(_CLOSE_TIMEOUT_S)
+                    self.receive_reply(_CLOSE_TIMEOUT_S)
         with suppress(Exception):
             self.connection.close()
 
@@ -176,7 +187,7 @@ def check_version(read_property: Callable[[str], object], address: object) -> No
     try:
         theirs = str(read_property("server.version"))
     except ServerError as error:
-        if error.code not in _UNKNOWN_PROPERTY_CODES:
+        if error.code not in UNKNOWN_PROPERTY_CODES:
             raise
         raise VersionMismatch(
             f"the server at {address} speaks dm_env_rpc but is not worldloom ({error.text}): expected worldloom "

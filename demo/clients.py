@@ -139,7 +139,7 @@ class VectorWorlds:
                 env.reset()
                 self._envs.append((env, _RepeatedActions(env.action_space.sample)))
             on_failure.pop_all()
-        self.frames_come = "in shared memory" if self._envs[0][0].transport == "shm" else "in replies"
+        self.frames_come = "in shared memory" if self._envs[0][0].has_shared_frames else "in replies"
 
     def step_until(self, is_over: Callable[[], bool]) -> None:
         """Step on the calling thread."""

@@ -25,8 +25,8 @@ from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
 from worldloom.server.launch import ServerProcess
 
-TRANSPORTS = ("local", "shm", "unix", "tcp")
-"""An engine in this process, or a server in another process by shared memory, unix socket or TCP."""
+TRANSPORTS = ("local", "shm", "unix", "tcp", "socket")
+"""An engine in this process, or a server in another by shared memory, unix socket, TCP, or its local socket."""
 MAX_CONFIGURATIONS = 2000
 MAX_STEP_BYTES = 1 << 30
 """Bytes of all frames of a step, at most."""
@@ -117,7 +117,7 @@ _ACTION_COUNT = 8
 _TIMELINE_LENGTH = 128
 """Ticks and client steps that are kept for the timeline."""
 _TIMEOUT_S = 120.0
-_CLIENT_TRANSPORTS: dict[str, Any] = {"local": "auto", "shm": "shm", "unix": "grpc", "tcp": "grpc"}
+_CLIENT_TRANSPORTS: dict[str, Any] = {"local": "auto", "shm": "shm", "unix": "grpc", "tcp": "grpc", "socket": "socket"}
 """The client's names of the transports."""
 
 

@@ -172,10 +172,10 @@ def test_errors_of_the_server(server: Served) -> None:
 
 
 def test_shared_memory_that_is_not_available(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    with raises_soon(NoSharedMemory, "no frames among reward, discount, step_type, ball"):
+    with raises_soon(NoSharedMemory, "no frames among the observations: expected at least one, such as eye.rgb"):
         make(server.tcp, transport="shm", observations=["ball"])
     with make(server.tcp, observations=["ball"]) as env:
-        assert env.transport == "grpc"
+        assert (env.transport, env.has_shared_frames) == ("socket", False)
 
     def elsewhere(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "/proc/1/fd/5")
@@ -184,7 +184,7 @@ def test_shared_memory_that_is_not_available(server: Served, monkeypatch: pytest
     with raises_soon(NoSharedMemory, "'/proc/1/fd/5'", "expected a server on this machine, run by the same user"):
         make(server.tcp, transport="shm")
     with make(server.tcp, seed=1) as env:
-        assert env.transport == "grpc"
+        assert (env.transport, env.has_shared_frames) == ("socket", False)
         assert env.reset()[0]["eye.rgb"].any()
 
 
@@ -193,7 +193,8 @@ def test_a_server_without_shared_memory(guarded: str, server: Served) -> None:
     with raises_soon(NoSharedMemory, "RESOURCE_EXHAUSTED", "--max-shared-bytes"):
         make(guarded, transport="shm", **access)
     with make(guarded, seed=1, **access) as env, make(server.tcp, seed=1) as other:
-        assert (env.transport, other.transport) == ("grpc", "shm")
+        assert (env.transport, other.transport) == ("socket", "socket")
+        assert (env.has_shared_frames, other.has_shared_frames) == (False, True)
         assert np.array_equal(env.reset()[0]["eye.rgb"], other.reset()[0]["eye.rgb"])
 
 
@@ -201,7 +202,7 @@ def test_reconnecting_after_the_server_was_killed() -> None:
     process = ServerProcess()
     try:
         address = process.address
-        envs = [make(address, transport=transport, seed=5) for transport in ("grpc", "shm")]
+        envs = [make(address, transport=transport, seed=5) for transport in ("grpc", "shm", "socket")]
         waiting = make(address)
         waiting.reset()
         first = [env.reset()[0]["eye.rgb"] for env in envs]
@@ -221,7 +222,7 @@ def test_reconnecting_after_the_server_was_killed() -> None:
         with raises_soon(CannotConnect, f"no server at {address}"):
             env.reconnect()
         assert np.array_equal(frames, copy)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         returning = [pool.submit(env.reconnect, wait_s=60.0) for env in envs]
         with serving("--listen", address):
             for env, back, copy in zip(envs, returning, copies, strict=True):
@@ -233,7 +234,7 @@ def test_reconnecting_after_the_server_was_killed() -> None:
         env.close()
 
 
-@pytest.mark.parametrize("transport", ["grpc", "shm"])
+@pytest.mark.parametrize("transport", ["grpc", "shm", "socket"])
 def test_an_interrupted_wait_can_be_continued(server: Served, transport: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -243,7 +244,7 @@ def test_an_interrupted_wait_can_be_continued(server: Served, transport: Any, mo
         other.reset()
         expected = [other.step(IDLE)[0]["eye.rgb"] for _ in range(2)]
         with monkeypatch.context() as patch:
-            patch.setattr("worldloom.client.grpc_connection.GrpcConnection.receive", interrupt)
+            patch.setattr(type(env._streams.first_world.connection), "receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 env.step(IDLE)
         with pytest.raises(ClientError, match=re.escape("expected env.recv() first")):
@@ -251,7 +252,7 @@ def test_an_interrupted_wait_can_be_continued(server: Served, transport: Any, mo
         assert np.array_equal(env.recv()[0]["eye.rgb"], expected[0])
         assert np.array_equal(env.step(IDLE)[0]["eye.rgb"], expected[1])
         with monkeypatch.context() as patch:
-            patch.setattr("worldloom.client.grpc_connection.GrpcConnection.receive", interrupt)
+            patch.setattr(type(env._streams.first_world.connection), "receive", interrupt)
             for call in (lambda: env.step(IDLE), env.reset):
                 with pytest.raises(KeyboardInterrupt):
                     call()

@@ -42,7 +42,7 @@ def test_stacks(channels: Any, data: st.DataObject) -> None:
     frames = draw_frames()
     kept = [[frame] * size for frame in frames]
     check(stack.begin(frames))
-    for _ in range(data.draw(st.integers(1, 6))):
+    for number in range(data.draw(st.integers(1, 6))):
         frames = draw_frames()
         if data.draw(st.booleans()):
             mask = data.draw(MASKS)
@@ -54,7 +54,7 @@ def test_stacks(channels: Any, data: st.DataObject) -> None:
             is_held &= ~is_first
         ended = np.flatnonzero(is_first)
         last = draw_frames(len(ended))
-        final = stack.stack_final(last, ended)
+        final = stack.stack_final(last, ended, number)
         for row, lane in enumerate(ended.tolist()):
             assert np.array_equal(final[row], join([*kept[lane][1:], last[row]]))
         for lane in range(LANES):
@@ -62,7 +62,10 @@ def test_stacks(channels: Any, data: st.DataObject) -> None:
                 kept[lane] = [frames[lane]] * size
             elif is_held is None or not is_held[lane]:
                 kept[lane] = [*kept[lane][1:], frames[lane]]
-        check(stack.push(frames, is_first, is_held))
+        check(stack.push(frames, is_first, is_held, number))
+        if data.draw(st.booleans()):  # the same step once more, after an interrupt
+            assert np.array_equal(stack.stack_final(last, ended, number), final)
+            check(stack.push(frames, is_first, is_held, number))
         given_out[-1][0][:] = 7  # it is the caller's
         given_out[-1][1][:] = 7
     for found, expected in given_out:

@@ -16,8 +16,9 @@ from worldloom.worlds.lanes import INTERRUPTED, TERMINATED
 LANES, STEPS, SEED = 5, 24, 12
 TRANSPORTS = {
     "local": ("local", "auto", "local"),
-    "shm": ("tcp", "auto", "shm"),
-    "shm by name": ("unix", "shm", "shm"),
+    "socket": ("tcp", "auto", "socket"),
+    "socket by name": ("unix", "socket", "socket"),
+    "shm": ("tcp", "shm", "shm"),
     "unix": ("unix", "grpc", "grpc"),
     "tcp": ("tcp", "grpc", "grpc"),
 }
@@ -78,7 +79,7 @@ def test_all_transports_give_the_same_bytes(server: Served, cpu: CPURenderer, fa
                 assert np.array_equal(truncated, status == INTERRUPTED), case
 
 
-def test_large_frames_are_views(server: Served) -> None:
+def test_large_frames_are_where_they_were_drawn(server: Served) -> None:
     with (
         VectorEnv("local", "catch", 300, renderer="cpu", observations=["eye.rgb", "eye.depth"]) as local,
         VectorEnv(server.tcp, "catch", 300, transport="grpc", observations=["eye.rgb", "eye.depth"]) as grpc,
@@ -90,7 +91,8 @@ def test_large_frames_are_views(server: Served) -> None:
             actions = local.action_space.sample()
             one, other, third = (env.step(actions)[0] for env in (local, grpc, shm))
             for name in one:
-                assert not one[name].flags.owndata
+                assert not other[name].flags.owndata
+                assert not third[name].flags.owndata
                 assert np.array_equal(one[name], other[name])
                 assert np.array_equal(one[name], third[name])
                 assert other[name].flags.writeable

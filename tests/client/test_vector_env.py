@@ -302,11 +302,11 @@ def test_interrupted_in_the_middle_of_a_step(env: VectorEnv, monkeypatch: pytest
     env.reset(seed=3)
     expected = env.step(idle(env))
 
-    def interrupt(_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("worldloom.server.engine.engine.fill_replies", interrupt)
+        patch.setattr("worldloom.server.engine.prepared.write_outcomes", interrupt)
         with pytest.raises(KeyboardInterrupt):
             env.step(idle(env))
     with pytest.raises(ClientError, match="interrupted in the middle of a step"):

@@ -50,7 +50,7 @@ class ScriptedEnv(VectorEnv):
     def reset(self, **_: Any) -> Any:
         return self.frames[0], {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: Any, out: Any = None) -> Any:
         assert actions in self.action_space or isinstance(self.action_space, spaces.Box)
         t = len(self.actions)
         self.actions.append(actions)

@@ -204,7 +204,13 @@ def test_tensors_are_our_arrays() -> None:
     env = VectorEnv("local", "catch", LANES, flat=True, autoreset="same_step", **SIZE)
     received: list[np.ndarray] = []
     step = env.step
-    env.step = lambda actions: (received.append((result := step(actions))[0]), result)[1]  # type: ignore[method-assign, func-returns-value]
+
+    def record(actions: Any, out: Any = None) -> Any:
+        result = step(actions, out)
+        received.append(result[0])
+        return result
+
+    env.step = record  # type: ignore[method-assign]
     adaptor = TorchRLEnv(env)
     current = adaptor.reset()
     for _ in range(12):
