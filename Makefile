@@ -15,7 +15,7 @@ LINKS := build/typing/worldloom
 PACKAGES := $(filter-out front,$(patsubst %/py.typed,%,$(wildcard */py.typed)))
 
 .PHONY: help setup demo test test-quick learners learners-long learning-curves check bench ablation bench-peers
-.PHONY: bench-learners docs protos cogment-sdk clean gl links
+.PHONY: bench-learners peers figures docs protos cogment-sdk clean gl links
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,14 +48,20 @@ check: $(INSTALLED) links ## formatting, lint, types, and which package imports 
 	$(BIN)/mypy --no-error-summary
 	@PYTHONPATH=$(dir $(LINKS)) $(BIN)/lint-imports --no-logo
 
-bench: setup ## run the benchmarks
-	@$(BIN)/python -m pytest bench --benchmark-enable --benchmark-only
+# A missed target is marked in the table; STRICT=1 makes it an error. A part of the benchmarks leaves the page as it is.
+bench: setup ## run the benchmarks; writes bench/RESULTS.md (ONLY=maze: those named so; STRICT=1: missed targets fail)
+	@$(BIN)/python -m worldloom.bench $(if $(ONLY),--only "$(ONLY)",--json out/bench.json --page bench/RESULTS.md) $(if $(STRICT),--strict-targets)
 
 ablation: setup ## the gain of each technique, from a naive server to this one; writes docs/ablation.md
 	@GRPC_VERBOSITY=NONE $(BIN)/python -m worldloom.bench.ablation --family $(FAMILIES) --json out/ablation.json --page docs/ablation.md
 
+peers: $(PEERS) ## create .venv-peers with other environments that render, where missing; `make bench` then measures them
+
 bench-peers: setup $(PEERS) ## other sources of pixels, compared with worldloom; writes docs/peers.md
 	@$(BIN)/python -m worldloom.bench.peers --json out/peers --page docs/peers.md
+
+figures: $(INSTALLED) ## write figures of the last bench, ablation and bench-peers into README.md and docs/mujoco.md
+	@$(BIN)/python -m worldloom.bench.figures
 
 bench-learners: $(LEARNERS) $(ENVPOOL) ## cost of a step through the adaptors of the learning libraries
 	@$(LEARN) -m worldloom.bench.learners --json out/learners.json

@@ -60,7 +60,7 @@ class Variant:
     includes: str
     server: str
     """Name in _SERVERS, or `local` for none."""
-    transport: Literal["streams", "lanes", "grpc", "shm", "auto"]
+    transport: Literal["streams", "lanes", "grpc", "shm", "socket", "auto"]
     """`streams`: single streams; `lanes`: a vector world with the client of single streams; else the transport of a
     VectorEnv, which needs a worldloom server."""
     compared_with: str | None = None
@@ -84,6 +84,12 @@ VARIANTS = (
     ),
     Variant("+ a vector world", "one stream with many lanes in place of many streams, over TCP", "ours", "grpc"),
     Variant("+ shared memory", "frames do not pass through gRPC", "ours", "shm"),
+    Variant(
+        "+ a local socket",
+        "nothing passes through gRPC: actions and rewards go through a Unix socket",
+        "ours",
+        "socket",
+    ),
     Variant("in process", "no server: the engine runs in the client's process", "local", "auto"),
 )
 """Variants in order: each changes one thing of the one before it."""

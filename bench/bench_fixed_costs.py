@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from worldloom.bench.measuring import Report
-from worldloom.kernels.raster.backdrop import allocate_backdrops
-from worldloom.kernels.raster.scratch import allocate_scratch
-from worldloom.kernels.raster.views import draw_views
 from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.check import check_draw
@@ -56,12 +53,10 @@ class RunningLanes:
         offsets, _ = lay_out(views)
         cpu.draw(self.pool.scene, views, self.arena, offsets)
 
-    def make_drawer(self) -> Any:
-        """Return a function that only draws: everything before is done already."""
-        scene, scratch = self.pool.scene, allocate_scratch(1024, 4096, 4096)
-        tables = (scene.assets.table, scene.instances, scene.lanes, self.views, self.offsets)
-        backdrops = allocate_backdrops(4096)
-        return lambda: draw_views(*tables, len(self.lanes), np.zeros(1, np.int64), scratch, backdrops, self.arena)
+    def make_drawer(self, cpu: CPURenderer) -> Any:
+        """Return a function that only checks and draws: everything before is done already."""
+        cpu.draw(self.pool.scene, self.views, self.arena, self.offsets)
+        return lambda: cpu.draw(self.pool.scene, self.views, self.arena, self.offsets)
 
 
 def repeat(call: Any) -> Any:
@@ -96,8 +91,8 @@ def bench_a_step_of_one_lane_against_the_simulation(report: Report, family: type
 @pytest.mark.parametrize("family", FAMILIES)
 def bench_a_frame_of_one_lane_against_drawing_it(report: Report, family: type[Family]) -> None:
     running = RunningLanes(family)
-    with CPURenderer(threads=1) as cpu:
-        draw = running.make_drawer()
+    with CPURenderer(threads=1) as cpu, CPURenderer(threads=1) as other:
+        draw = running.make_drawer(other)
         ratio = report.ratio(repeat(lambda: running.show(cpu)), repeat(draw), rounds=25)
     report.row(
         f"{family.name}, one 64² frame from the state to the arena, against drawing it",

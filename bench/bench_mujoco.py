@@ -7,17 +7,16 @@ shadows, reflections and multisampling.
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pytest
 
-from worldloom.bench.bench_tiers import Player
 from worldloom.bench.load import worldloom_process
-from worldloom.bench.measuring import Report
+from worldloom.bench.measuring import RateFunction, Report
 from worldloom.bench.peers.process import PeerProcess
+from worldloom.bench.players import LOCAL, SAME_MACHINE, Player
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.dm_control.family import Dmc
@@ -27,25 +26,26 @@ TASKS = ["cartpole swingup", "walker walk", "humanoid walk"]
 FEW, LANES = 64, 1024
 _MUJOCO_ENVS = 64
 """Environments of MuJoCo's renderer. They are stepped one after the other, so their number does not matter."""
-ROUNDS, ROUND_S = 5, 0.6
+PLAIN_TARGETS = {"cartpole": (15, 5), "walker": (3.5, 4), "humanoid": (12, 5)}
+"""By domain: frames a second of FEW and of LANES lanes in process, as multiples of `plain`."""
+ROUND_S = 0.6
 
 
 class MujocoProcesses:
     """MuJoCo's renderer, in one or several processes."""
 
     def __init__(self, domain: str, task: str, quality: str, processes: int) -> None:
-        self.rates: list[float] = []
         options = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(_MUJOCO_ENVS // processes)]
         cores = [["--core", str(core)] if processes > 1 else [] for core in range(processes)]
         self._workers = [PeerProcess("mujoco_suite", [*options, *core], Path(sys.executable)) for core in cores]
         for worker in self._workers:
             worker.wait_until_ready()
 
-    def play(self, seconds: float) -> None:
-        """Step for some seconds and note the frames per second."""
+    def play(self, seconds: float) -> float:
+        """Step for some seconds and return the frames a second of all together."""
         for worker in self._workers:
             worker.start(seconds)
-        self.rates.append(sum(worker.finish(seconds) for worker in self._workers))
+        return sum(worker.finish(seconds) for worker in self._workers)
 
     def close(self) -> None:
         """Stop the processes."""
@@ -54,46 +54,47 @@ class MujocoProcesses:
 
 
 @contextmanager
-def sides(domain: str, task: str) -> Iterator[dict[str, Player | MujocoProcesses]]:
-    """Start all contestants, by name, and close them afterwards."""
+def contestants(domain: str, task: str) -> Iterator[dict[str, RateFunction]]:
+    """Start all contestants; yield the functions that step them, and close them afterwards."""
     settings = {"domain": domain, "task": task}
-    with worldloom_process() as server:
-        ours = {
-            "few": Player(("local", "auto"), "dmc", FEW, settings),
-            "local": Player(("local", "auto"), "dmc", LANES, settings),
-            "shm": Player((server.address, "shm"), "dmc", LANES, settings),
-        }
-        theirs = {
-            "default": MujocoProcesses(domain, task, "default", 1),
-            "plain": MujocoProcesses(domain, task, "plain", 2),
-        }
-        yield {**ours, **theirs}
-        for player in ours.values():
-            player.env.close()
-        for side in theirs.values():
-            side.close()
+    with worldloom_process() as server, ExitStack() as cleanup:
+        runs: dict[str, RateFunction] = {}
+        for name, where, lanes in (
+            ("few", LOCAL, FEW),
+            ("local", LOCAL, LANES),
+            (SAME_MACHINE, (server.address, SAME_MACHINE), LANES),
+        ):
+            player = Player(where, "dmc", lanes, settings)
+            cleanup.callback(player.env.close)
+            runs[name] = player.play
+        for quality, processes in (("default", 1), ("plain", 2)):
+            mujoco = MujocoProcesses(domain, task, quality, processes)
+            cleanup.callback(mujoco.close)
+            runs[quality] = mujoco.play
+        yield runs
 
 
 @pytest.mark.parametrize("words", TASKS)
 def bench_mujoco(report: Report, words: str) -> None:
     domain, task = words.split()
-    with sides(domain, task) as players:
-        for _ in range(ROUNDS):
-            for player in players.values():
-                player.play(ROUND_S)
-        report.seconds(lambda: players["local"].play(0.01), rounds=1)
-        rates = {name: median(player.rates) for name, player in players.items()}
+    with contestants(domain, task) as runs:
+        rounds = report.in_turn(runs, ROUND_S, compared=("few", "plain"))
 
-    def row(name: str, lanes: int, side: str, other: str, beside: str, least: float) -> None:
-        ratio = rates[name] / rates[other]
-        target = (f"≥ {least:g} ×", ratio >= least) if lanes == LANES else ()
-        value = f"{ratio:.3g} × ({rates[name]:,.0f} against {rates[other]:,.0f} frames/s)"
-        report.row(f"dmc {words}, {lanes} lanes, 64² rgb, {side} against {beside}", value, *target)
+    def row(name: str, lanes: int, side: str, other: str, beside: str, least: float | None) -> None:
+        report.ratio_row(
+            f"dmc {words}, {lanes} lanes, 64² rgb, {side} against {beside}",
+            rounds.ratio(name, other),
+            f"{rounds.rate(name):,.0f} against {rounds.rate(other):,.0f} frames/s",
+            at_least=least,
+            figures={f"{words}, {key}": rounds.rate(key) for key in (name, other)},
+        )
 
-    for name, lanes in (("few", FEW), ("local", LANES)):
-        for other, least in (("default", 100), ("plain", 5)):
-            row(name, lanes, "in process", other, f"mujoco.Renderer, {other}", least)
-    row("shm", LANES, "shared memory", "local", "in process", 0.8)
+    few, many = PLAIN_TARGETS[domain]
+    row("few", FEW, "local", "default", "mujoco.Renderer, default", None)
+    row("few", FEW, "local", "plain", "mujoco.Renderer, plain", few)
+    row("local", LANES, "local", "default", "mujoco.Renderer, default", 100)
+    row("local", LANES, "local", "plain", "mujoco.Renderer, plain", many)
+    row(SAME_MACHINE, LANES, SAME_MACHINE, "local", "local", 0.8)
 
 
 @pytest.mark.parametrize("words", TASKS)

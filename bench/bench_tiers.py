@@ -1,23 +1,20 @@
-"""Cost of the transports to a learner: an engine in its process, or a server in another by shared memory, unix or TCP.
+"""Cost of the transports to a learner: an engine in its process, or a server in another, by socket or by gRPC.
 
 All envs of a comparison are there at once and take their steps in turn, round by round.
 """
 
 import contextlib
-import itertools
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pytest
 
 from worldloom.bench.load import worldloom_process
-from worldloom.bench.measuring import Report
-from worldloom.client import VectorEnv
+from worldloom.bench.measuring import RateFunction, Report, measure_in_turn, medians
+from worldloom.bench.players import LOCAL, SAME_MACHINE, Player
 from worldloom.render.arena import allocate_arena
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
@@ -27,13 +24,14 @@ from worldloom.server.engine.stages import fill_replies, write_scene
 from worldloom.server.engine.world import Step
 
 FAMILIES = ["cartpole", "catch", "maze"]
-TIERS = ["local", "shm", "unix", "tcp"]
-ROUNDS = 7
-ROUND_S = 0.4
+TIERS = ["local", SAME_MACHINE, "shm", "unix", "tcp"]
+ROUND_S = 0.6
 LANES_ENOUGH = 1024
-"""Lanes from which on shared memory has targets."""
+"""Lanes from which on a step on the same machine has to be faster than over TCP."""
 TIMES = 20
-_DIFFERENT_ACTIONS = 16
+
+Runs: TypeAlias = dict[str, RateFunction]
+"""By tier: steps an env for some seconds and returns its frames a second."""
 
 
 @pytest.fixture(scope="module")
@@ -43,78 +41,57 @@ def addresses() -> Iterator[dict[str, tuple[str, str]]]:
         socket = f"unix:{Path(folder) / 'worldloom'}"
         with worldloom_process("--listen", socket) as server:
             yield {
-                "local": ("local", "auto"),
+                "local": LOCAL,
+                SAME_MACHINE: (server.address, SAME_MACHINE),
                 "shm": (server.address, "shm"),
                 "unix": (socket, "grpc"),
                 "tcp": (server.address, "grpc"),
             }
 
 
-class Player:
-    """An env with actions sampled beforehand."""
-
-    def __init__(
-        self, where: tuple[str, str], family: str, lanes: int, settings: Mapping[str, Any] | None = None
-    ) -> None:
-        address, transport = where
-        how: dict[str, Any] = {"transport": transport, "settings": settings}
-        self.env = VectorEnv(address, family, lanes, **how)
-        self.lanes = lanes
-        self.env.reset(seed=0)
-        self.env.action_space.seed(0)
-        self.actions = itertools.cycle([self.env.action_space.sample() for _ in range(_DIFFERENT_ACTIONS)])
-        self.rates: list[float] = []
-        self.play(0.1)
-        self.rates.clear()
-
-    def play(self, seconds: float) -> None:
-        """Step for `seconds`, and record the frames a second."""
-        began = time.perf_counter()
-        steps = 0
-        while time.perf_counter() < began + seconds or not steps:
-            self.env.step(next(self.actions))
-            steps += 1
-        self.rates.append(steps * self.lanes / (time.perf_counter() - began))
-
-
 @contextlib.contextmanager
-def players(addresses: dict[str, tuple[str, str]], family: str, lanes: int) -> Iterator[dict[str, Player]]:
-    """Make a player for each tier."""
-    made = {tier: Player(addresses[tier], family, lanes) for tier in TIERS}
-    yield made
-    for player in made.values():
-        player.env.close()
+def players(addresses: dict[str, tuple[str, str]], tiers: Sequence[str], family: str, lanes: int) -> Iterator[Runs]:
+    """Make an env for each tier; yield the functions that step them."""
+    with contextlib.ExitStack() as cleanup:
+        runs: Runs = {}
+        for tier in tiers:
+            player = Player(addresses[tier], family, lanes)
+            cleanup.callback(player.env.close)
+            runs[tier] = player.play
+        yield runs
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("lanes", [256, 1024])
-def bench_shared_memory(report: Report, addresses: dict[str, tuple[str, str]], family: str, lanes: int) -> None:
-    """With few lanes a step is mostly the round trip, which is the same for shared memory and TCP."""
-    with players(addresses, family, lanes) as made:
-        for _ in range(ROUNDS):
-            for player in made.values():
-                player.play(ROUND_S)
-        report.seconds(lambda: made["shm"].play(0.01), rounds=1)
-        rates = {tier: median(player.rates) for tier, player in made.items()}
-    for other, least in (("local", 0.8), ("tcp", 1.5)):
-        ratio = rates["shm"] / rates[other]
-        what = f"{family}, {lanes} lanes, 64² rgb, shared memory against {other}"
-        value = f"{ratio:.2f} × ({rates['shm']:,.0f} frames/s)"
-        if lanes < LANES_ENOUGH:
-            report.row(what, value)
-        else:
-            report.row(what, value, f"≥ {least} ×", ratio >= least)
+@pytest.mark.parametrize(("lanes", "least"), [(1, 0.4), (16, 0.6), (256, 0.9), (1024, 0.95)])
+def bench_same_machine(
+    report: Report, addresses: dict[str, tuple[str, str]], family: str, lanes: int, least: float
+) -> None:
+    with players(addresses, ["local", SAME_MACHINE, "tcp"], family, lanes) as runs:
+        rounds = report.in_turn(runs, ROUND_S, compared=(SAME_MACHINE, "local"))
+    what = f"{family}, {lanes} lane{'s' if lanes > 1 else ''}, 64² rgb, {SAME_MACHINE}"
+    rate = f"{rounds.rate(SAME_MACHINE):,.0f} against"
+    local, tcp = rounds.rate("local"), rounds.rate("tcp")
+    report.ratio_row(
+        f"{what} against local", rounds.ratio(SAME_MACHINE, "local"), f"{rate} {local:,.0f} frames/s", at_least=least
+    )
+    report.ratio_row(
+        f"{what} against tcp",
+        rounds.ratio(SAME_MACHINE, "tcp"),
+        f"{rate} {tcp:,.0f} frames/s",
+        at_least=1.5 if lanes >= LANES_ENOUGH else None,
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def bench_every_tier(report: Report, addresses: dict[str, tuple[str, str]], family: str) -> None:
     for lanes in (1, 16, 256, 1024, 4096):
-        with players(addresses, family, lanes) as made:
-            for _ in range(3):
-                for player in made.values():
-                    player.play(0.15)
-            said = ", ".join(f"{tier} {median(player.rates):,.0f}" for tier, player in made.items())
-        report.row(f"{family}, {lanes} lanes, 64² rgb, frames/s", said)
+        with players(addresses, TIERS, family, lanes) as runs:
+            rates = medians(measure_in_turn(runs, rounds=3, seconds=0.15))
+        report.row(
+            f"{family}, {lanes} lane{'s' if lanes > 1 else ''}, 64² rgb, frames/s",
+            ", ".join(f"{tier} {rate:,.0f}" for tier, rate in rates.items()),
+            figures={f"{family}, {lanes} lanes, {tier}": rate for tier, rate in rates.items()},
+        )
     report.seconds(lambda: None, rounds=1)
 
 

@@ -76,7 +76,7 @@ class PeerEnv(VectorEnv):
         """Reset all lanes."""
         return self._peer.reset()
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: Any, out: Any = None) -> Any:
         """Step all lanes; last observations are stacked, as ours are."""
         *results, info = self._peer.step(actions)
         if "final_obs" in info:

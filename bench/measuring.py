@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,11 @@ from typing import Any, TypeAlias
 from worldloom.profiler.results import processor
 from worldloom.render.devices import list_devices, probe
 
+RateFunction: TypeAlias = Callable[[float], float]
+"""Steps something for a number of seconds and returns its frames a second."""
+ROUNDS = 5
+"""Rounds of a comparison, unless it has its own number."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -28,20 +33,44 @@ class Row:
 
     what: str
     measured: str
-    target: str
-    met: bool
+    target: str = ""
+    met: bool = True
+    figures: dict[str, float] = field(default_factory=dict)
+    """Numbers of the row by name, for pages that quote them."""
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return the cells of the row; a missed target is marked."""
+        return self.what, self.measured, self.target if self.met else f"{self.target} **missed**"
 
 
-ROWS: list[Row] = []
+@dataclass
+class Rounds:
+    """Rates of several runs that took their turn in every round."""
+
+    rates: dict[str, list[float]]
+
+    def rate(self, name: str) -> float:
+        """Return the median rate of a run."""
+        return median(self.rates[name])
+
+    def ratio(self, name: str, to: str) -> float:
+        """Return the median over all rounds of one run's rate to another's."""
+        return median(one / other for one, other in zip(self.rates[name], self.rates[to], strict=True))
+
+
+def combined_rate(first: float, second: float) -> float:
+    """Return the rate of two parts of a step, one after the other: 1 / (1 / first + 1 / second)."""
+    return 1 / (1 / first + 1 / second)
 
 
 class Report:
     """Measures for a benchmark, and adds rows to the table."""
 
-    def __init__(self, benchmark: Any) -> None:
+    def __init__(self, benchmark: Any, add_row: Callable[[Row], None], note: Callable[[str], None]) -> None:
+        """`benchmark` is the fixture of pytest-benchmark; `note` shows text while the benchmark runs."""
         self._benchmark = benchmark
-        self.missed: list[str] = []
-        """Rows whose target was missed, as text."""
+        self._add_row = add_row
+        self.note = note
 
     def seconds(self, run: Callable[[], object], rounds: int = 9, before: Callable[[], object] | None = None) -> float:
         """Return the median time of `run`; `before` is called ahead of each round and not measured."""
@@ -60,15 +89,60 @@ class Report:
         fast_s = self.seconds(fast, rounds, before=time_slow)
         return median(slow_s[1:]) / fast_s
 
-    def row(self, what: str, measured: str, target: str = "", met: bool = True) -> None:
-        """Add a line to the table; the benchmark fails at its end if a target was not met."""
-        ROWS.append(Row(what, measured, target, met))
-        if not met:
-            self.missed.append(f"{what}: {measured}, expected {target}")
+    def in_turn(
+        self,
+        runs: Mapping[str, RateFunction],
+        seconds: float,
+        rounds: int = ROUNDS,
+        compared: tuple[str, str] | None = None,
+    ) -> Rounds:
+        """Return the rates of all runs in every round, after a round that does not count.
 
+        The ratio of the two runs that are `compared` is noted after each round.
+        """
+        found = Rounds({name: [] for name in runs})
+        is_warm = False
 
-RateFunction: TypeAlias = Callable[[float], float]
-"""Steps something for a number of seconds and returns its frames a second."""
+        def play_round() -> None:
+            nonlocal is_warm
+            for name, run in runs.items():
+                rate = run(seconds)
+                if is_warm:
+                    found.rates[name].append(rate)
+            if is_warm:
+                count = len(next(iter(found.rates.values())))
+                so_far = f", {found.ratio(*compared):.3g} × so far" if compared else ""
+                self.note(f"round {count} of {rounds}{so_far}")
+            is_warm = True
+
+        self._benchmark.pedantic(play_round, rounds=rounds, warmup_rounds=1)
+        return found
+
+    def row(
+        self, what: str, measured: str, target: str = "", met: bool = True, figures: Mapping[str, float] | None = None
+    ) -> None:
+        """Add a line to the table, with its target and whether that was met, if it has one."""
+        self._add_row(Row(what, measured, target, met, dict(figures or {})))
+
+    def ratio_row(
+        self,
+        what: str,
+        value: float,
+        note: str = "",
+        at_least: float | None = None,
+        at_most: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
+        """Add a line for a ratio, with a note in brackets and a target if there is one."""
+        measured = f"{value:.3g} × ({note})" if note else f"{value:.3g} ×"
+        target = f"≥ {at_least:g} ×" if at_least is not None else f"≤ {at_most:g} ×" if at_most is not None else ""
+        met = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
+        self.row(what, measured, target, met, figures)
+
+    def not_measured(self, what: str, reason: str) -> None:
+        """Add a line for something that cannot be measured here."""
+        self._benchmark.pedantic(lambda: None, rounds=1)
+        self.row(what, f"not measured: {reason}")
 
 
 def measure_in_turn(runs: Mapping[str, RateFunction], rounds: int, seconds: float) -> dict[str, list[float]]:

@@ -17,7 +17,8 @@ from worldloom.server import cli
 from worldloom.server import run as running
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.observations import ObservationField, ObservationSpec, ReplyLayout
+from worldloom.server.engine.observations import ObservationSpec
+from worldloom.server.engine.replies import ObservationField, ReplyLayout, bytes_layout
 from worldloom.server.engine.world import Step
 
 
@@ -27,7 +28,7 @@ def arrays_one_after_the_other(observations: tuple[ObservationSpec, ...]) -> Rep
     for one in observations:
         fields.append(ObservationField(end, as_varints=False))
         end += prod(one.shape) * np.dtype(one.dtype).itemsize
-    return ReplyLayout(end, {}, 0, tuple(fields))
+    return bytes_layout(end, {}, 0, tuple(fields))
 
 
 class ObjectsSession(Session):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv-peers: the other ways to get pixels that `make bench-peers` runs beside worldloom, in an environment of
-# their own. Nothing else needs it.
+# their own. `make bench` measures some of them too where it is there; nothing else needs it.
 #   usage: scripts/setup-peers.sh    (after scripts/setup-venv.sh)
 set -eu
 cd "$(dirname "$0")/.."

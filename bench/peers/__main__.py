@@ -9,7 +9,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -62,18 +62,18 @@ class PeerProcesses:
         return measure_rate
 
 
-def measure(
-    comparisons: Sequence[Comparison], envs: int, processes: PeerProcesses, rounds: int, seconds: float
-) -> dict[str, list[float]]:
-    """Return frames a second of each implementation in each round."""
+def start_implementations(
+    comparisons: Sequence[Comparison], envs: int, processes: PeerProcesses, note: Callable[[str], None]
+) -> dict[str, RateFunction]:
+    """Start every implementation once; return the functions that measure them, by key."""
     runs: dict[str, RateFunction] = {}
     for comparison in comparisons:
         for one in comparison.implementations:
             key = comparison.key(one, envs)
             if key not in runs:
-                print(f"making {key} environments", file=sys.stderr, flush=True)
+                note(f"making {key} environments")
                 runs[key] = processes.start(one.program, comparison.commands(one, envs))
-    return measure_in_turn(runs, rounds, seconds)
+    return runs
 
 
 def parser() -> argparse.ArgumentParser:
@@ -115,6 +115,10 @@ def write_json(
         (folder / f"{comparison.name}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
+def _print_note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """Measure, print the tables, and write the files."""
     chosen = parser().parse_args(arguments)
@@ -125,7 +129,8 @@ def main(arguments: list[str]) -> int:
     try:
         limit_cores(chosen.cores)
         with PeerProcesses(chosen.python) as processes:
-            rates = measure(comparisons, chosen.envs, processes, chosen.rounds, chosen.seconds)
+            runs = start_implementations(comparisons, chosen.envs, processes, _print_note)
+            rates = measure_in_turn(runs, chosen.rounds, chosen.seconds)
     except (PeerError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

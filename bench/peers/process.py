@@ -26,14 +26,20 @@ class PeerError(Exception):
 class PeerProcess:
     """One process, started at once and ready after `wait_until_ready`."""
 
-    def __init__(self, program: str, arguments: Sequence[str], python: Path | None) -> None:
-        """Start it with `python`, the interpreter that has the peer, or for worldloom with this one (None)."""
+    def __init__(
+        self, program: str, arguments: Sequence[str], python: Path | None, import_from: Path | None = None
+    ) -> None:
+        """Start it with `python`, the interpreter that has the peer, or for worldloom with this one (None).
+
+        `import_from` is the folder of another version of worldloom to use instead of this one.
+        """
         self.program = program
         self.about: dict[str, str] = {}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._folder = tempfile.TemporaryDirectory()  # some write files into the working directory
         self._read = b""
         module = f"worldloom.bench.peers.{program}" if python is None else f"peers.{program}"
+        path = import_from if python is None else FOLDER.parent
         command = [str(python or sys.executable), "-m", module, *arguments]
         self._process = subprocess.Popen(
             command,
@@ -42,7 +48,7 @@ class PeerProcess:
             stderr=self._log,
             bufsize=0,
             cwd=self._folder.name,
-            env=os.environ if python is None else {**os.environ, "PYTHONPATH": str(FOLDER.parent)},
+            env={**os.environ, "PYTHONPATH": str(path)} if path is not None else None,
         )
 
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -61,6 +67,11 @@ class PeerProcess:
         """Return its frames a second."""
         result = self._read_line(seconds + READY_TIMEOUT_S)
         return float(result["frames"] / result["seconds"])
+
+    def measure_rate(self, seconds: float) -> float:
+        """Let it step for `seconds` and return its frames a second."""
+        self.start(seconds)
+        return self.finish(seconds)
 
     def close(self) -> None:
         """End the process."""

@@ -28,12 +28,13 @@ def test_each_row_is_compared_with_the_row_before_and_the_first() -> None:
         ["10,000", "10 ×", "10000 ×"],
         ["100,000", "10 ×", "100000 ×"],
         ["1,000,000", "10 ×", "1000000 ×"],
+        ["10,000,000", "10 ×", "10000000 ×"],
     ]
     assert [row[3] for row in aside] == [
-        "10000000 × naive, gl",
         "100000000 × naive, gl",
-        "100000000 × naive, cpu",
-        "1000000 × + a vector world",
+        "1000000000 × naive, gl",
+        "1000000000 × naive, cpu",
+        "10000000 × + a vector world",
     ]
 
 
