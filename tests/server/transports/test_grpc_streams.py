@@ -17,8 +17,8 @@ from worldloom.server.config import Limits
 
 EOF = grpc.aio.EOF
 BUFFERED = 100
-"""MiB that the buffers of one connection surely cannot hold. Linux lets a receive buffer grow to 32 MiB and a send buffer
-to 4; gRPC lets a stream send up to 16 MiB ahead, and both ends hold a message or two more."""
+"""MiB that the buffers of one connection surely cannot hold. Linux lets a receive buffer grow to 32 MiB and a send
+buffer to 4; gRPC lets a stream send up to 16 MiB ahead, and both ends hold a message or two more."""
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
