@@ -142,11 +142,10 @@ class SocketConnection:
         while True:
             if self._incoming.end is not None:
                 raise self._end(self._incoming.end)
-            if not self._spinner.spin(self._try_to_read):
-                try:
-                    self._read()
-                except BlockingIOError:
-                    raise self._end(self._silence(limit_s)) from None
+            try:
+                self._spinner.wait(self._try_to_read, self._read)
+            except BlockingIOError:
+                raise self._end(self._silence(limit_s)) from None
             reply = self._incoming.replies.get(self.taken)
             if reply is not None:
                 return reply

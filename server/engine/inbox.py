@@ -73,12 +73,9 @@ class Inbox:
         events: list[tuple[int, int]] = []
         if poller is not None and self._has_events and not self._calls and timeout_s:
             # Clients that watched files belong to often answer within microseconds.
-            self._spinner.spin(lambda: self._has_more(events))
-        if not events:
-            self._is_waiting = True
-            # After the flag is set: a call is either seen here, or its sender sees the flag and wakes the thread.
-            events = [] if poller is None else poller.poll(0 if self._calls else timeout_s)
-            self._is_waiting = False
+            self._spinner.wait(lambda: self._has_more(events), lambda: self._sleep(events, timeout_s))
+        elif poller is not None:
+            self._sleep(events, timeout_s)
         self._has_events = False
         calls = [self._calls.popleft() for _ in range(len(self._calls))]
         for file, event in events:
@@ -94,6 +91,14 @@ class Inbox:
         if not self._calls and self._poller is not None:
             events += self._poller.poll(0)
         return bool(self._calls or events)
+
+    def _sleep(self, events: list[tuple[int, int]], timeout_s: float) -> None:
+        """Wait until there are calls or events, and add the events to a list."""
+        assert self._poller is not None
+        self._is_waiting = True
+        # After the flag is set: a call is either seen here, or its sender sees the flag and wakes the thread.
+        events += self._poller.poll(0 if self._calls else timeout_s)
+        self._is_waiting = False
 
     def watch(self, file: int, events: int, handler: Callable[[int], None]) -> None:
         """Call a function with the events of a file, in the ticks in which there are some; replaces an earlier one."""
