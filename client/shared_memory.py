@@ -1,9 +1,9 @@
 """Frames in memory that the server shares with a client on the same machine: arrays over it, without a copy.
 
-The segment is a ring: each step that asks for shared frames is drawn into the next ring index. An array keeps its
-frames for as long as it lives. So while an array over the next ring index is alive, the client must not ask for shared
-frames, and asks for frames in the reply instead (`SharedFrames.acquire_next`). A client that drops old observations
-never has to.
+The segment has a ring of sets of frames, and each step that asks for shared frames is drawn into the set that the
+client chooses. An array keeps its frames for as long as it lives. So the client chooses a set that no array is alive
+over; if there is none, it asks for frames in the reply instead (`SharedFrames.choose`). A client that drops old
+observations never has to, and its steps are drawn into few sets, which stay in the processor's cache.
 """
 
 import mmap
@@ -17,9 +17,8 @@ import numpy as np
 
 from worldloom.client.errors import BadReply
 from worldloom.client.specs import Spec
+from worldloom.protos.shared_memory import CHOICE_OFFSET, HEADER_BYTES
 
-_HEADER_BYTES = 4096
-"""Bytes in front of the first set of frames."""
 _MAX_PLACE_BYTES = 32 << 20
 """Bytes of positions that are known at a time: some for each set of frames in the ring."""
 
@@ -34,6 +33,7 @@ class SharedFrames:
         if not start or self._memory[: len(start)].tobytes() != start:
             raise OSError(f"{path} is not the server's memory")
         self.ring_size = ring_size
+        self._choice = self._memory[CHOICE_OFFSET : CHOICE_OFFSET + 8].view(np.int64)
         self._address: int = self._memory.__array_interface__["data"][0]
         self._views: list[list[weakref.ref[_FrameView]]] = [[] for _ in range(ring_size)]
         """The views of each ring index that may be alive."""
@@ -41,68 +41,42 @@ class SharedFrames:
         """Views of all of the ring that may be alive."""
         self._places: dict[tuple[str, int], tuple[np.ndarray, int, int]] = {}
         """Positions that were checked, with ring index and offset, by name and identity: the same arrays come again."""
-        self._next: int | None = 0
-        """The ring index that is drawn next; None if it is not known."""
 
-    @property
-    def is_next_known(self) -> bool:
-        """The ring index that is drawn next is known: the reply to the last step has been read."""
-        return self._next is not None
+    def choose(self, ring_index: int | None = None) -> bool:
+        """Have the next steps drawn into a set of frames: this one, over what is there, or the first that is free.
 
-    def acquire_next(self) -> bool:
-        """Return True if the next frames may be drawn into the ring; the caller then has to ask for them.
-
-        The next ring index is unknown until `read` has shown where they are: the server may have refused the step, or
-        its reply may have been dropped. While it is unknown, every ring index has to be free.
+        Return False if none is free: then the caller must not ask for shared frames.
         """
-        indices = range(len(self._views)) if self._next is None else [self._next]
-        if not all(map(self._is_free, indices)):
-            return False
-        self._next = None
+        if ring_index is None:
+            if self.is_whole_in_use:
+                return False
+            ring_index = next((index for index, views in enumerate(self._views) if _is_free(views)), None)
+            if ring_index is None:
+                return False
+        self._choice[0] = 1 + ring_index
         return True
-
-    def expect(self, ring_index: int) -> None:
-        """Expect the next frames in this part of the ring, as the server was told, over what is there now."""
-        self._next = ring_index
 
     @property
     def is_whole_in_use(self) -> bool:
         """An array of all of the ring is alive."""
         return any(whole() is not None for whole in self._wholes)
 
-    @property
-    def is_writable(self) -> bool:
-        """The client may write to the segment."""
-        return bool(self._memory.flags.writeable)
-
-    @property
-    def next_index(self) -> int | None:
-        """The ring index that is drawn next; None if it is not known."""
-        return self._next
-
-    def acquire_expected(self) -> None:
-        """Let the next frames be drawn over what is there now. The caller has to ask for them."""
-        self._next = None
-
     def whole_ring(self, offset: int, set_bytes: int, spec: Spec) -> np.ndarray:
         """Return the frames of an observation in all of the ring, [ring size, *shape].
 
         They begin at an offset from the first set, and sets are so many bytes from one another.
 
-        While the array is alive, the ring is in use: frames are drawn into it only where `expect` was called.
+        While the array is alive, frames are drawn only into the sets that the caller chooses by their index.
         """
-        start = _HEADER_BYTES + offset
+        start = HEADER_BYTES + offset
         shape = (self.ring_size, *spec.shape)
         view = _FrameView(self._memory, self._address + start, shape, spec, set_bytes)
         self._wholes.append(weakref.ref(view))
-        for views in self._views:
-            views.append(weakref.ref(view))
         return np.asarray(view)
 
     def read(self, positions: Mapping[str, np.ndarray], specs: Mapping[str, Spec]) -> dict[str, np.ndarray]:
         """Return frames by name. Positions, also by name, are [lanes, 3]: ring index, byte offset, bytes."""
         frames = {}
-        indices = set()
         for name, position in positions.items():
             known = self._places.get((name, id(position)))
             if known is None or known[0] is not position:
@@ -113,9 +87,6 @@ class SharedFrames:
                 self._places[name, id(position)] = known
             _, ring_index, offset = known
             frames[name] = self._view(ring_index, offset, specs[name])
-            indices.add(ring_index)
-        if indices:
-            self._next = (max(indices) + 1) % len(self._views)
         return frames
 
     def _view(self, ring_index: int, offset: int, spec: Spec) -> np.ndarray:
@@ -123,9 +94,6 @@ class SharedFrames:
         self._views[ring_index] = [other for other in self._views[ring_index] if other() is not None]
         self._views[ring_index].append(weakref.ref(view))
         return np.asarray(view)
-
-    def _is_free(self, ring_index: int) -> bool:
-        return all(view() is None for view in self._views[ring_index])
 
     def _check_position(self, name: str, position: np.ndarray, spec: Spec) -> None:
         """Raise BadReply for frames outside of the segment, of another size, or not one after the other."""
@@ -141,6 +109,10 @@ class SharedFrames:
             )
 
 
+def _is_free(views: "list[weakref.ref[_FrameView]]") -> bool:
+    return all(view() is None for view in views)
+
+
 class _FrameView:
     """The frames of one observation in the segment. Arrays over them keep this alive; this keeps the segment mapped."""
 
@@ -152,7 +124,7 @@ class _FrameView:
             "version": 3,
             "shape": shape,
             "typestr": spec.wire_dtype.str,
-            "data": (address, not memory.flags.writeable),
+            "data": (address, False),
         }
         if first_stride is not None:
             rest = np.cumprod([spec.wire_dtype.itemsize, *shape[:1:-1]])[::-1].tolist()
@@ -160,24 +132,14 @@ class _FrameView:
 
 
 def _map_file(path: str | int, size_bytes: int) -> mmap.mmap:
-    """Map a whole file: writable, which many libraries expect of arrays, or read-only where permissions say so."""
+    """Map a whole file, given by its path or a descriptor."""
     found = os.stat(path)  # before it is opened: on another machine the path may be anything, such as a device
     if not stat.S_ISREG(found.st_mode) or found.st_size != size_bytes:
         raise OSError(f"{path} is not the server's memory")
     if isinstance(path, int):
         return mmap.mmap(path, size_bytes)
-    for mode, access in ((os.O_RDWR, mmap.ACCESS_WRITE), (os.O_RDONLY, mmap.ACCESS_READ)):
-        try:
-            file = os.open(path, mode | os.O_CLOEXEC)
-        except PermissionError:
-            if mode == os.O_RDONLY:
-                raise
-            continue
-        try:
-            return mmap.mmap(file, size_bytes, access=access)
-        except PermissionError:
-            if mode == os.O_RDONLY:
-                raise
-        finally:
-            os.close(file)
-    raise AssertionError("unreachable: the last mode returns or raises")
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(file, size_bytes)
+    finally:
+        os.close(file)

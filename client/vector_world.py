@@ -1,8 +1,7 @@
 """A vector world, joined and stepped: actions are sent, observations are received as arrays, by one of the transports.
 
 With the transports `shm` and `socket`, steps ask for the positions of frames in shared memory
-(`<camera>.<output>@shm`) instead of the frames; while the next part of the ring is in use, they ask for frames in the
-reply.
+(`<camera>.<output>@shm`) instead of the frames; while all of that memory is in use, they ask for frames in the reply.
 """
 
 import logging
@@ -154,7 +153,7 @@ class VectorWorld:
 
         Their ring indices are those of the sets. Arrays that were returned before are not drawn into any more.
         """
-        if self._shared is None or not self._shared.is_writable:
+        if self._shared is None:
             return {}
         try:
             self._world.write_property("shm.slots", np.int64(sets))
@@ -231,18 +230,13 @@ class VectorWorld:
         if self._shared is None:
             return self._request_frames
         if target is not None and target.ring_index is not None and target.shared is self._shared:
-            if self._shared.next_index != target.ring_index:
-                self._shared.acquire_expected()  # unknown, should an interrupt come before the reply
-                self._world.write_property("shm.next_slot", np.int64(target.ring_index))
-                self._shared.expect(target.ring_index)
-            self._shared.acquire_expected()
+            self._shared.choose(target.ring_index)
             self._target, self._is_shared = target, True
             return self._request_positions
-        is_after_a_reply = self._shared.is_next_known
-        self._is_shared = self._shared.acquire_next()
+        self._is_shared = self._shared.choose()
         if self._is_shared:
             return self._request_positions
-        if is_after_a_reply and not self._has_warned and not self._shared.is_whole_in_use:
+        if not self._has_warned and not self._shared.is_whole_in_use:
             self._has_warned = True
             _log.warning(
                 "frames of %s come in the reply instead of shared memory, which is slower: shared memory has room for "

@@ -346,22 +346,13 @@ def _shared_memory(engine: Engine, agent: Agent) -> Iterator[Property]:
     yield Property("shm.size_bytes", "Size in bytes.", "int64", constant(segment.size_bytes))
     yield Property(
         "shm.slots",
-        "Number of sets of frames: a step is drawn into the next one in turn. Writing it replaces the shared memory by "
-        "memory for so many sets, with another name.",
+        "Number of sets of frames: a step is drawn into the next one in turn, or into the one that the client chooses. "
+        "Writing it replaces the shared memory by memory for so many sets, with another name.",
         "int64",
         constant(segment.ring_size),
         lambda value: engine.directory.share_again(agent, int(value)),
         minimum=1,
         maximum=MAX_RING_SIZE,
-    )
-    yield Property(
-        "shm.next_slot",
-        "Number of the set, from 0, that the next step is drawn into.",
-        "int64",
-        lambda: segment.next_index,
-        lambda value: setattr(segment, "next_index", int(value)),
-        minimum=0,
-        maximum=segment.ring_size - 1,
     )
     yield Property("shm.slot_bytes", "Bytes of one set of frames.", "int64", constant(segment.set_bytes))
     for name, offset in segment.offsets.items():

@@ -1,9 +1,10 @@
 """Memory shared with a client on the same machine. Frames are drawn straight into it.
 
 A segment is memory without a file, sealed against changes of its size. So a client can neither shrink it while the
-server draws nor leave it behind: it is freed when both sides have closed it, however they end. The server only writes
-to it. Processes of the same user can open it by the path under /proc that `path` gives. It begins with a token, by
-which clients check that the path still refers to the segment that they were told of.
+server draws nor leave it behind: it is freed when both sides have closed it, however they end. The server reads
+nothing from it but the client's choice of the next set of frames. Processes of the same user can open it by the path
+under /proc that `path` gives. It begins with a token, by which clients check that the path still refers to the
+segment that they were told of.
 """
 
 import fcntl
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worldloom.kernels.tables import I64
+from worldloom.protos.shared_memory import CHOICE_OFFSET, HEADER_BYTES
 from worldloom.render.arena import address_of
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ RING_SIZE = 4
 """Sets of frames unless the client asks for more: the latest, and those that it may still read."""
 MAX_RING_SIZE = 1 << 16
 """Most sets of frames of a segment. Its bytes are limited, too."""
-_HEADER_BYTES = 4096
 _ALIGNMENT_BYTES = 64
 """Alignment of frames, so that clients can read them as arrays of any dtype."""
 
@@ -60,8 +61,8 @@ class Segment:
         self._memory[: len(self.token)] = self.token.encode()
         self._array = np.frombuffer(self._memory, np.uint8)
         self._address = address_of(self._array)
-        self.next_index = 0
-        """Ring index of the next set of frames to draw into."""
+        self._choice: I64 = self._array[CHOICE_OFFSET : CHOICE_OFFSET + 8].view(np.int64)
+        self._next_in_turn = 0
 
     @property
     def file(self) -> int:
@@ -74,14 +75,15 @@ class Segment:
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def advance(self) -> int:
-        """Return the ring index of the next set of frames to draw into, and count it up."""
-        index = self.next_index
-        self.next_index = (index + 1) % self.ring_size
+        """Return the ring index of the set of frames to draw into: the client's choice, or else the next in turn."""
+        chosen = int(self._choice[0]) - 1
+        index = chosen if 0 <= chosen < self.ring_size else self._next_in_turn
+        self._next_in_turn = (index + 1) % self.ring_size
         return index
 
     def offset(self, name: str, ring_index: int) -> int:
         """Return the offset of a frame observation in the segment."""
-        return _HEADER_BYTES + ring_index * self.set_bytes + self.offsets[name]
+        return HEADER_BYTES + ring_index * self.set_bytes + self.offsets[name]
 
     def address(self, name: str, ring_index: int) -> int:
         """Return the address of a frame observation in the memory of this process."""
@@ -89,14 +91,14 @@ class Segment:
 
     def close(self) -> None:
         """Release the segment. The client's mapping stays valid for as long as the client keeps it."""
-        del self._array
+        del self._array, self._choice
         self._memory.close()
         os.close(self._fd)
 
 
 def segment_bytes(frame_bytes: Mapping[str, int], ring_size: int = RING_SIZE) -> int:
     """Return the size of a segment for so many sets of these frames."""
-    return _HEADER_BYTES + ring_size * sum(_aligned(size) for size in frame_bytes.values())
+    return HEADER_BYTES + ring_size * sum(_aligned(size) for size in frame_bytes.values())
 
 
 def _aligned(size: int) -> int:

@@ -1,17 +1,21 @@
 """SharedFrames, with a file as the segment."""
 
 import gc
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from worldloom.client.errors import BadReply
 from worldloom.client.shared_memory import SharedFrames
 from worldloom.client.specs import Spec
+from worldloom.protos.shared_memory import CHOICE_OFFSET
 
 TOKEN = "5ca1ab1e"
-HEAD_BYTES, ENTRY_BYTES, RING_SIZE = 64, 192, 4
+HEAD_BYTES, ENTRY_BYTES, RING_SIZE = 128, 192, 4
 SIZE_BYTES = HEAD_BYTES + RING_SIZE * ENTRY_BYTES
 RGB = Spec(1, "eye.rgb", "uint8", (2, 4, 4, 3), None, None)
 DEPTH = Spec(2, "eye.depth", "float32", (2, 4, 4), None, None)
@@ -19,19 +23,19 @@ SPECS = {"eye.rgb": RGB, "eye.depth": DEPTH}
 
 
 class Renderer:
-    """The server's side: draws into the next ring index."""
+    """The server's side: draws into the chosen set."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(SIZE_BYTES))
         self.memory = np.memmap(path, np.uint8, "r+")
         self.memory[: len(TOKEN)] = np.frombuffer(TOKEN.encode(), np.uint8)
-        self.ring_index = -1
 
     def draw(self, value: int) -> dict[str, np.ndarray]:
-        self.ring_index = (self.ring_index + 1) % RING_SIZE
-        start = HEAD_BYTES + self.ring_index * ENTRY_BYTES
+        index = int(self.memory[CHOICE_OFFSET : CHOICE_OFFSET + 8].view(np.int64)[0]) - 1
+        assert 0 <= index < RING_SIZE
+        start = HEAD_BYTES + index * ENTRY_BYTES
         self.memory[start : start + RGB.size_bytes] = value
-        return {"eye.rgb": np.array([[self.ring_index, start, 48], [self.ring_index, start + 48, 48]])}
+        return {"eye.rgb": np.array([[index, start, 48], [index, start + 48, 48]])}
 
 
 @pytest.fixture
@@ -50,6 +54,7 @@ def shared(renderer: Renderer, path: Path) -> SharedFrames:
 
 
 def read_rgb(shared: SharedFrames, renderer: Renderer, value: int) -> np.ndarray:
+    assert shared.choose()
     return shared.read(renderer.draw(value), SPECS)["eye.rgb"]
 
 
@@ -63,36 +68,63 @@ def test_a_view_of_the_memory(shared: SharedFrames, renderer: Renderer) -> None:
 
 
 def test_frames_in_use_are_not_overwritten(shared: SharedFrames, renderer: Renderer) -> None:
-    held = []
-    for value in range(RING_SIZE):
-        assert shared.acquire_next()
-        held.append(read_rgb(shared, renderer, value)[1:, ::2])  # views of views count, too
-    assert not shared.acquire_next()
+    held = [read_rgb(shared, renderer, value)[1:, ::2] for value in range(RING_SIZE)]  # views of views count, too
+    assert not shared.choose()
     assert [int(one.max()) for one in held] == [0, 1, 2, 3]
-    del held[0]
-    assert shared.acquire_next()
+    del held[2]
     held.append(read_rgb(shared, renderer, 4))
-    assert not shared.acquire_next()
-    assert not shared.acquire_next()
-    assert [int(one.max()) for one in held] == [1, 2, 3, 4]
-    del held
-    for value in range(20):
-        assert shared.acquire_next()
-        read_rgb(shared, renderer, value)
+    assert not shared.choose()
+    assert [int(one.max()) for one in held] == [0, 1, 3, 4]
+
+
+def test_a_client_that_drops_frames_has_two_sets_in_use(shared: SharedFrames, renderer: Renderer) -> None:
+    """One that is read, and one that is drawn into: they stay in the processor's cache."""
+    frames = read_rgb(shared, renderer, 0)
+    used = set()
+    for value in range(1, 20):
+        frames = read_rgb(shared, renderer, value)
+        used.add(frames.__array_interface__["data"][0])
         assert all(len(views) <= 2 for views in shared._views)
+    assert len(used) == 2
 
 
-def test_after_a_dropped_reply_the_next_ring_index_is_unknown(shared: SharedFrames, renderer: Renderer) -> None:
+def test_a_dropped_reply_holds_nothing_back(shared: SharedFrames, renderer: Renderer) -> None:
+    held = [read_rgb(shared, renderer, value) for value in range(RING_SIZE - 1)]
+    for value in range(10, 14):
+        assert shared.choose()
+        renderer.draw(value)  # its reply is dropped
+    held.append(read_rgb(shared, renderer, 3))
+    assert [int(one.max()) for one in held] == [0, 1, 2, 3]
+
+
+def test_a_set_that_is_chosen_by_its_index_is_drawn_over(shared: SharedFrames, renderer: Renderer) -> None:
     held = read_rgb(shared, renderer, 1)
-    assert shared.acquire_next()
-    renderer.draw(2)  # its reply is dropped
-    assert not shared.acquire_next()
-    assert (held == 1).all()
-    del held
-    assert shared.acquire_next()
-    held = read_rgb(shared, renderer, 3)
-    assert shared.acquire_next()  # now it is known again
-    assert (held == 3).all()
+    assert shared.choose(0)
+    shared.read(renderer.draw(2), SPECS)
+    assert (held == 2).all()
+    assert shared.choose(3)
+    assert renderer.draw(3)["eye.rgb"][0, 0] == 3
+
+
+@given(moves=st.lists(st.one_of(st.just("step"), st.just("drop reply"), st.integers(0, 9)), max_size=60))
+def test_what_is_held_stays_whatever_is_drawn(moves: list[str | int]) -> None:
+    """Random steps, dropped replies, and dropped observations, against the bytes that were seen first."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "segment"
+        renderer = Renderer(path)
+        shared = SharedFrames(str(path), SIZE_BYTES, RING_SIZE, TOKEN)
+        held: list[tuple[int, np.ndarray]] = []
+        for value, move in enumerate(moves):
+            if isinstance(move, int):
+                del held[move : move + 1]
+            else:
+                is_chosen = shared.choose()
+                assert is_chosen == (len(held) < RING_SIZE)
+                if is_chosen:
+                    positions = renderer.draw(value)
+                    if move == "step":
+                        held.append((value, shared.read(positions, SPECS)["eye.rgb"]))
+            assert all((frames == seen).all() for seen, frames in held)
 
 
 def test_frames_outlive_the_segment_and_its_file(shared: SharedFrames, renderer: Renderer, path: Path) -> None:
@@ -131,16 +163,16 @@ def test_invalid_positions(shared: SharedFrames, position: list[list[int]]) -> N
         shared.read({"eye.rgb": np.array(position)}, SPECS)
 
 
-def test_read_only_memory(renderer: Renderer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_to_read(file: str, flags: int, opened: object = __import__("os").open) -> int:
-        if flags & 3:
-            raise PermissionError
-        return int(opened(file, flags))  # type: ignore[operator]
+@pytest.mark.usefixtures("renderer")
+def test_read_only_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that may not write cannot choose, so it does without."""
 
-    monkeypatch.setattr("os.open", open_to_read)
-    frames = read_rgb(SharedFrames(str(path), SIZE_BYTES, RING_SIZE, TOKEN), renderer, 7)
-    assert not frames.flags.writeable
-    assert (frames == 7).all()
+    def refuse_to_write(file: str, flags: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr("os.open", refuse_to_write)
+    with pytest.raises(PermissionError):
+        SharedFrames(str(path), SIZE_BYTES, RING_SIZE, TOKEN)
 
 
 @pytest.mark.usefixtures("renderer")

@@ -149,6 +149,31 @@ def test_what_was_painted_stays_for_all_but_one_of_the_slots(harness: EngineHarn
     assert len({as_it_was for _, as_it_was in history}) > 10
 
 
+@given(choices=st.lists(st.one_of(st.none(), st.integers(-2, 7), st.integers(-(2**63), 2**63 - 1)), max_size=12))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_client_chooses_the_set_that_a_step_is_painted_into(
+    harness: EngineHarness, choices: list[int | None]
+) -> None:
+    """Whatever it writes: a number that is none of a set leaves it to the server, which goes on after the last one."""
+    stream = joined(harness, world={"lanes": 2})
+    mapped = MappedSegment(stream.read)
+    choice, last = mapped.array[64:72].view(np.int64), -1
+    for step, chosen in enumerate(choices):
+        if chosen is not None:
+            choice[0] = chosen
+        is_one = 1 <= int(choice[0]) <= mapped.slots
+        last = int(choice[0]) - 1 if is_one else (last + 1) % mapped.slots
+        names = ["eye.rgb", "eye.rgb@shm"] if step % 3 == 2 else ["eye.rgb@shm"]  # both ways to observe
+        seen = stream.step(*names, turn=0.7).observations
+        assert seen["eye.rgb@shm"][:, 0].tolist() == [last] * 2
+        assert seen["eye.rgb@shm"][0, 1] == 4096 + last * stream.read("shm.slot_bytes") + stream.read(
+            "shm.offsets.eye.rgb"
+        )
+        if "eye.rgb" in seen:
+            assert mapped.frames(seen["eye.rgb@shm"], seen["eye.rgb"]).tobytes() == seen["eye.rgb"].tobytes()
+    stream.close()
+
+
 def test_streams_that_ask_for_the_same_are_drawn_as_one_into_different_places(harness: EngineHarness) -> None:
     """One has room for less than the other, so that the same picture begins elsewhere."""
     wide = joined(harness, observations=[*map(shared, MAZE), "map.rgb"])
