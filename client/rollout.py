@@ -4,6 +4,7 @@ Frames are drawn straight into it: by an engine in this process, or over shared 
 rollout has one more set of observations than steps, since step k leads from observation k to observation k + 1.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,8 @@ class Rollout:
         """The info of each step."""
         self.position = 0
         """Number of steps that were taken, from 0 to `steps`."""
+        self._taken = 0
+        """Steps that were taken since it was made."""
 
     def __len__(self) -> int:
         return self.steps
@@ -81,11 +84,12 @@ class Rollout:
         self.position = 0
         for step in range(self.steps):
             self._begin_step()
+            before = self._taken
             yield self.current_observations
-            if self.position != step + 1:
+            if self._taken != before + 1:
                 raise ClientError(
-                    f"step {step} of a rollout was not taken: expected env.step(actions, out=rollout) in each turn of "
-                    "the loop, once"
+                    f"{self._taken - before} steps were taken in turn {step} of a loop over a rollout: expected "
+                    "env.step(actions, out=rollout) once in each turn"
                 )
 
     @property
@@ -124,6 +128,7 @@ class Rollout:
         self.terminated[step], self.truncated[step] = results.terminated, results.truncated
         self.infos.append(info)
         self.position += 1
+        self._taken += 1
         results.observations = dict(self._sets[self.position])
         results.reward, results.terminated = self.rewards[step], self.terminated[step]
         results.truncated = self.truncated[step]
@@ -161,4 +166,22 @@ def parse_out(out: Any, spaces: LaneSpaces, lanes: int) -> Arrays:
             raise ValueError(f"out for {name!r} is {array.dtype} {list(array.shape)}: expected {expected}")
         if not array.flags.writeable:
             raise ValueError(f"out for {name!r} is read-only: expected {expected}")
+        if _overlaps_itself(array):
+            raise ValueError(f"out for {name!r} has elements that share memory: expected {expected}")
+    for first, second in itertools.combinations(names, 2):
+        if np.shares_memory(given[first], given[second]):
+            raise ValueError(
+                f"out for {first!r} and for {second!r} share memory: expected an array of its own for each"
+            )
     return {name: given[name] for name in names}
+
+
+def _overlaps_itself(array: np.ndarray) -> bool:
+    """Return whether elements of an array share memory, or may do so by an unusual order of its strides."""
+    end = array.itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(array.strides, array.shape, strict=True)):
+        if size > 1:
+            if stride < end:
+                return True
+            end += stride * (size - 1)
+    return False

@@ -207,21 +207,28 @@ class SocketConnection:
             self._socket.connect(socket_name(self._local.address))
             with contextlib.suppress(BrokenPipeError):  # closed already, after it was told why
                 self._socket.sendall(pack_frame(HELLO, hello.pack()))
-            size_bytes, kind = HEADER.unpack(self._read_exactly(HEADER.size))
-            content = self._read_exactly(min(size_bytes, MAX_HELLO_BYTES))
+            until_s = time.monotonic() + _HELLO_TIMEOUT_S
+            size_bytes, kind = HEADER.unpack(self._read_exactly(HEADER.size, until_s))
+            content = self._read_exactly(min(size_bytes, MAX_HELLO_BYTES), until_s)
         except OSError as error:
+            is_silent = isinstance(error, BlockingIOError)
+            reason = f"no answer within {_HELLO_TIMEOUT_S:g} s" if is_silent else error.strerror or str(error)
             raise NoLocalSocket(
                 f"the local socket of the server at {self.address}, {self._local.address}, cannot be opened "
-                f"({error.strerror or error}): expected the server on this machine, and not in another container"
+                f"({reason}): expected the server on this machine, and not in another container"
             ) from error
         if kind == END:
-            raise NoLocalSocket(f"the local socket of the server at {self.address}: {_parse_status(content).message}")
+            reason = _parse_status(content).message or "it was closed without a reason"
+            raise NoLocalSocket(f"the local socket of the server at {self.address}: {reason}")
         if kind != WELCOME or not hello.is_welcomed(content, self._local.key):
             raise NoLocalSocket(f"the socket {self._local.address} is not that of the server at {self.address}")
 
-    def _read_exactly(self, size_bytes: int) -> bytes:
+    def _read_exactly(self, size_bytes: int, until_s: float) -> bytes:
+        """Read so many bytes; BlockingIOError if they are not there in time."""
         data = b""
         while len(data) < size_bytes:
+            if time.monotonic() > until_s:
+                raise BlockingIOError
             piece = self._socket.recv(size_bytes - len(data))
             if not piece:
                 raise ConnectionResetError("the server closed it")

@@ -8,6 +8,7 @@ simulations of hundreds of megabytes come and go, so after a large release the l
 """
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,7 +116,10 @@ def available_bytes() -> int:
 
 
 def _machine_bytes() -> int:
-    lines = dict(line.split(":", 1) for line in _MEMORY_INFO.read_text().splitlines())
+    try:
+        lines = dict(line.split(":", 1) for line in _MEMORY_INFO.read_text().splitlines())
+    except OSError:  # /proc has no more than processes, say: then all that the machine has
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 

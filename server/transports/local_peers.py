@@ -29,6 +29,9 @@ MAX_STOPPED_BEATS = 4
 ANY_USER = "any"
 _REFUSAL_LOG_S = 1.0
 """Least time between two log lines about refused connections."""
+_NOT_THERE = (FileNotFoundError, ProcessLookupError)
+"""Errors of reading from /proc about a process that has ended, or is not visible."""
+_MAX_USER = 2**32 - 2
 _CREDENTIALS = struct.Struct("iII")
 """Process, user and group of a peer. The process is 0 if it is not visible here, in another container."""
 
@@ -59,8 +62,11 @@ class Peer:
         return cls(pid, user)
 
     def with_start(self) -> "Peer":
-        """Return the same peer with the time of its start."""
-        return replace(self, started=_read_process(self.pid)[1])
+        """Return the same peer with the time of its start, if that can be read."""
+        try:
+            return replace(self, started=_read_process(self.pid)[1])
+        except OSError:
+            return self
 
     def __str__(self) -> str:
         return f"process {self.pid} of user {self.user}"
@@ -70,6 +76,12 @@ class Peer:
         """State of the process now."""
         if not self.started:
             return PeerState.ALIVE
+        try:
+            return self._read_state()
+        except OSError:  # such as too many open files, which says nothing of the process
+            return PeerState.ALIVE
+
+    def _read_state(self) -> PeerState:
         state, started = _read_process(self.pid)
         if started != self.started:
             return PeerState.GONE
@@ -88,15 +100,18 @@ class Peer:
 def _threads_of(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")
-    except OSError:
+    except _NOT_THERE:
         return []
 
 
 def _read_process(pid: int | str) -> tuple[str, str]:
-    """Return the state, as one letter, and the start of a process or `PID/task/THREAD`; empty texts if not visible."""
+    """Return the state, as one letter, and the start of a process or `PID/task/THREAD`; empty texts if it is not there.
+
+    OSError if it cannot be read.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
+    except _NOT_THERE:
         return "", ""
     fields = text.rpartition(")")[2].split()  # the name before it may contain anything
     return fields[0], fields[19]
@@ -160,7 +175,7 @@ class RefusalLog:
 
 
 def _find_user(word: str) -> int:
-    if word.isascii() and word.isdigit():
+    if word.isascii() and word.isdigit() and int(word) <= _MAX_USER:
         return int(word)
     try:
         return pwd.getpwnam(word).pw_uid

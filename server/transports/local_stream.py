@@ -178,7 +178,10 @@ class LocalStream:
         server = self._server
         try:
             if frame.kind != HELLO or frame.content is None:
-                raise InvalidArgument(f"a frame of kind {frame.kind} and {frame.size_bytes} bytes: expected a hello")
+                raise InvalidArgument(
+                    f"a frame of kind {frame.kind} and {frame.size_bytes} bytes: expected a hello, which has kind "
+                    f"{HELLO} and {MAX_HELLO_BYTES} bytes at most"
+                )
             self.name, welcome = server.greet(self, frame.content)
         except RequestError as error:
             self.reject(error)

@@ -155,6 +155,7 @@ def test_wrong_out_is_refused_and_nothing_is_stepped(server: Served) -> None:
             ({"eye.rgb": right.astype(float)}, "float64"),
             ({"eye.rgb": right.tolist()}, "is list: expected a NumPy array"),
             ({"eye.rgb": read_only}, "read-only"),
+            ({"eye.rgb": np.lib.stride_tricks.as_strided(right, strides=(0, 18, 3, 1))}, "elements that share memory"),
         ]:
             with pytest.raises(ValueError, match=words):
                 env.step({"paddle": [1, 1, 1]}, out=out)
@@ -168,6 +169,32 @@ def test_wrong_out_is_refused_and_nothing_is_stepped(server: Served) -> None:
         np.testing.assert_array_equal(one[0]["eye.rgb"], two[0]["eye.rgb"])
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_arrays_of_out_that_overlap_are_refused(server: Served, transport: str) -> None:
+    names = ["eye.rgb", "eye.gray"]
+    with make(server.tcp, transport, observations=names) as env, make("", "local", observations=names) as plain:
+        env.reset(seed=4)
+        plain.reset(seed=4)
+        memory = np.zeros(LANES * 5 * 6 * 4, np.uint8)
+        every = memory.reshape(LANES, 5, 6, 4)
+        frames, gray = memory[: LANES * 90].reshape(LANES, 5, 6, 3), memory[LANES * 90 :].reshape(LANES, 5, 6)
+        actions = {"paddle": [1] * LANES}
+        for out in (
+            {"eye.rgb": frames, "eye.gray": memory[LANES * 60 : LANES * 90].reshape(LANES, 5, 6)},
+            {"eye.rgb": every[..., :3], "eye.gray": every[..., 2]},
+        ):
+            with pytest.raises(ValueError, match=r"out for 'eye\.gray' and for 'eye\.rgb' share memory: expected"):
+                env.step(actions, out=out)
+        for out in (
+            {"eye.rgb": frames, "eye.gray": gray},  # one after the other
+            {"eye.rgb": every[..., :3], "eye.gray": every[..., 3]},  # between each other
+            {"eye.rgb": frames[::-1, :, ::-1], "eye.gray": gray},
+        ):
+            seen, expected = env.step(actions, out=out)[0], plain.step(actions)[0]
+            for name in names:
+                np.testing.assert_array_equal(seen[name], expected[name])
+
+
 def test_a_rollout_needs_a_reset_and_a_step_in_each_turn(server: Served) -> None:
     with make(server.tcp, "local", flat=True) as env:
         with pytest.raises(ValueError, match="steps is 0: expected"):
@@ -176,9 +203,18 @@ def test_a_rollout_needs_a_reset_and_a_step_in_each_turn(server: Served) -> None
         with pytest.raises(gymnasium.error.ResetNeeded):
             next(iter(rollout))
         env.reset()
-        with pytest.raises(ClientError, match=r"step 0 of a rollout was not taken"):
+        with pytest.raises(ClientError, match=r"0 steps were taken in turn 0 of a loop over a rollout: expected"):
             for _ in rollout:
                 pass
+
+        def step_twice_in(twice: int) -> None:
+            for turn, _ in enumerate(rollout):
+                for _ in range(2 if turn == twice else 1):
+                    env.step(env.action_space.sample(), out=rollout)
+
+        for turn in (0, 2):  # the last turn, too, where the next step is again the first
+            with pytest.raises(ClientError, match=rf"2 steps were taken in turn {turn} of a loop over a rollout"):
+                step_twice_in(turn)
 
 
 def test_a_rollout_too_large_for_the_server_is_copied_into(server: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,8 +5,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,6 +185,35 @@ def test_a_socket_that_cannot_be_reached(server: Served, monkeypatch: pytest.Mon
             env.reset()
         with pytest.raises(NoLocalSocket, match="local socket"):
             VectorEnv(server.tcp, "catch", 2, transport="socket")
+
+
+@pytest.mark.parametrize("pause_s", [0.2, 30.0])
+def test_something_else_that_listens_there_is_given_up_in_time(
+    pause_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing, or a byte now and then."""
+    monkeypatch.setattr("worldloom.client.socket_connection._HELLO_TIMEOUT_S", 0.5)
+    path, has_ended = tmp_path / "other.sock", threading.Event()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                while not has_ended.wait(pause_s):
+                    connection.send(b"\0")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        began_s = time.monotonic()
+        try:
+            with pytest.raises(NoLocalSocket, match=r"cannot be opened \(no answer within 0\.5 s\)"):
+                open_local(LocalAddress(str(path), "a key"))
+        finally:
+            has_ended.set()
+            dripping.join()
+        assert time.monotonic() - began_s < 10  # each byte alone comes in time; a machine may be busy
 
 
 def test_a_server_that_may_be_elsewhere() -> None:

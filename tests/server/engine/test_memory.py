@@ -1,6 +1,7 @@
 """The memory budget: what counts, what is refused before it is taken, and what is given back."""
 
 import gc
+import os
 import time
 import weakref
 from pathlib import Path
@@ -181,3 +182,5 @@ def test_a_limit_of_the_cgroup_or_of_one_above_counts(
     assert available_bytes() == 8000 * 1024
     assert MemoryBudget(None).max_bytes == 6000 * 1024
     assert MemoryBudget(17).max_bytes == 17
+    (tmp_path / "info").unlink()
+    assert available_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,6 +1,7 @@
 """Clients of a local socket that vanish, stop or fork."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -118,6 +119,27 @@ def test_peers_that_are_not_visible_count_as_alive() -> None:
     assert Peer(peer.pid, peer.user, "0").state is PeerState.GONE, "another process of the same id"
     ours.close()
     theirs.close()
+
+
+def test_peers_are_alive_while_no_files_can_be_opened() -> None:
+    """A server that has too many files open cannot look at processes, and ends no stream for that."""
+    with local_echo() as (local, engine):
+        connection = connect(local.address)
+        peer = next(iter(local._streams)).peer
+        assert peer.started
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                local_peers._read_process(peer.pid)
+            assert peer.state is PeerState.ALIVE
+            assert Peer(peer.pid, peer.user).with_start() == Peer(peer.pid, peer.user, "")
+            local.beat()
+            assert ask(connection, b"y") == b"y"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert ("s1", "close") not in engine.events
+        connection.close()
 
 
 def test_a_forked_copy_sends_nothing() -> None:
