@@ -4,6 +4,9 @@ All envs of a comparison are there at once and take their steps in turn, round b
 """
 
 import contextlib
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -79,6 +82,27 @@ def bench_same_machine(
         rounds.ratio(SAME_MACHINE, "tcp"),
         f"{rate} {tcp:,.0f} frames/s",
         at_least=1.5 if lanes >= LANES_ENOUGH else None,
+    )
+
+
+@pytest.mark.parametrize(("lanes", "least"), [(1, 0.15), (16, 0.3)])
+def bench_beside_other_programs(
+    report: Report, addresses: dict[str, tuple[str, str]], lanes: int, least: float
+) -> None:
+    """Every core has a program of its own to run. An end that polls then takes time from the end that it waits for."""
+    with contextlib.ExitStack() as cleanup:
+        for _ in os.sched_getaffinity(0):
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            cleanup.callback(busy.wait)
+            cleanup.callback(busy.kill)
+        runs = cleanup.enter_context(players(addresses, ["local", SAME_MACHINE], "catch", lanes))
+        rounds = report.in_turn(runs, ROUND_S, compared=(SAME_MACHINE, "local"))
+    report.ratio_row(
+        f"catch, {lanes} lane{'s' if lanes > 1 else ''}, 64² rgb, beside a busy program for each core, {SAME_MACHINE} "
+        "against local",
+        rounds.ratio(SAME_MACHINE, "local"),
+        f"{rounds.rate(SAME_MACHINE):,.0f} against {rounds.rate('local'):,.0f} frames/s",
+        at_least=least,
     )
 
 

@@ -5,14 +5,16 @@ that wakes while the job is open takes some, one that wakes later finds it close
 have entered are waited for, so a job is never slower than without them by more than waking them, some 5 µs each. None
 of this needs the GIL.
 
-A thread takes some 50 µs to wake up, as long as a small batch takes to draw. So after a job a thread asks for the next
-one for a while before it sleeps, and lets other threads run in between. Where jobs come too seldom for that, it stops
-trying, but for a try now and then.
+A thread takes some 50 µs to wake up, as long as a small batch takes to draw. So after a job a thread polls for the next
+one for a while before it sleeps, and lets other threads run in between. Where jobs come too seldom for that, or another
+program uses the core, it polls only now and then: a thread that lets others run gets the core back late, while one that
+sleeps gets it as soon as it is woken.
 
 A control block is an array of int64, `allocate_control`, that all threads have. Thread 0 opens jobs.
 """
 
 import ctypes
+import time
 from typing import Any
 
 import numpy as np
@@ -30,18 +32,21 @@ NEXT_ITEM, STATE = 0, 8
 ITEM_COUNT, CHUNK_SIZE, STOPPING = 16, 17, 18
 FIRST_THREAD = 24
 THREAD_WORDS = 8
-"""Words of a thread, from FIRST_THREAD on: whether it waits, a semaphore of four words, and failed tries in a row."""
-_WAITING, _SEMAPHORE, _FAILED_TRIES = 0, 1, 5
+"""Words of a thread, from FIRST_THREAD on: whether it waits, a semaphore of four words, and failures in a row."""
+_WAITING, _SEMAPHORE, _FAILURES = 0, 1, 5
 _CLOSED = 1 << 32
 """Bit of STATE: no thread may enter. The bits below count the threads that are inside."""
 _SLEEPING = 1 << 33
 """Bit of STATE: thread 0 sleeps until the last of them has left."""
 _SPINS = 2000
 """Reads of STATE before thread 0 sleeps until the others have left: some microseconds, less than waking takes."""
-_TRIES = 400
-"""Times that a thread asks for the next job before it sleeps: some 100 µs, the time from one small step to the next."""
-_MAX_FAILED_TRIES, _TRY_EVERY = 8, 32
-"""After so many jobs that did not come in time, a thread asks only after every 32nd."""
+_POLLS = 400
+"""Times that a thread looks for the next job before it sleeps: some 100 µs, the time between two small steps."""
+_LONG_NS = 500_000
+"""Time of these polls beyond which another program must have had the core meanwhile."""
+_MAX_FAILURES, _POLL_EVERY = 8, 32
+"""After so many jobs that did not come in time, or one during which another program had the core, a thread polls only
+after every 32nd."""
 
 _libc = ctypes.CDLL(None)
 
@@ -104,7 +109,7 @@ def wait_for_job(control: I64, thread: int) -> bool:
     word = FIRST_THREAD + thread * THREAD_WORDS
     while True:
         _exchange(control, word + _WAITING, 1)
-        if not _try_often(control, word):
+        if not _poll(control, word):
             _wait(control, word + _SEMAPHORE)
         if _add(control, STOPPING, 0) == 1:
             return False
@@ -117,17 +122,23 @@ def wait_for_job(control: I64, thread: int) -> bool:
 
 
 @inlined
-def _try_often(control: I64, word: int) -> bool:
-    """Ask for a while whether the semaphore of a thread was posted, unless that has mostly failed; return whether."""
-    failed = control[word + _FAILED_TRIES]
-    if failed < _MAX_FAILED_TRIES or failed % _TRY_EVERY == 0:
-        for _ in range(_TRIES):
+def _poll(control: I64, word: int) -> bool:
+    """Look for a while if the semaphore of a thread was posted, unless that mostly fails; return whether it was."""
+    failures = control[word + _FAILURES]
+    is_posted = False
+    if failures < _MAX_FAILURES or failures % _POLL_EVERY == 0:
+        since_ns = _now_ns()
+        for _ in range(_POLLS):
             if _wait_if_posted(control, word + _SEMAPHORE) == 0:
-                control[word + _FAILED_TRIES] = 0
-                return True
+                is_posted = True
+                break
             _let_others_run()
-    control[word + _FAILED_TRIES] = failed + 1
-    return False
+        if _now_ns() - since_ns > _LONG_NS:
+            failures = max(failures, _MAX_FAILURES)
+        elif is_posted:
+            failures = -1
+    control[word + _FAILURES] = failures + 1
+    return is_posted
 
 
 @inlined
@@ -206,6 +217,22 @@ def _let_others_run(typing_context: Any) -> Generated:
         return builder.call(function, [])
 
     return types.int32(), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _now_ns(typing_context: Any) -> Generated:
+    """Return the time of a clock that never goes back, in nanoseconds."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        seconds_and_rest = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
+        function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32), seconds_and_rest.type])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "clock_gettime")
+        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), seconds_and_rest])
+        seconds, rest = (builder.load(cgutils.gep_inbounds(builder, seconds_and_rest, 0, k)) for k in range(2))
+        return builder.add(builder.mul(seconds, ir.Constant(word, 1_000_000_000)), rest)
+
+    return types.int64(), generate
 
 
 @inlined

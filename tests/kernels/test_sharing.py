@@ -12,6 +12,13 @@ from hypothesis import strategies as st
 
 from worldloom.kernels.compiling import device_function
 from worldloom.kernels.sharing import (
+    _FAILURES,
+    _MAX_FAILURES,
+    _SEMAPHORE,
+    FIRST_THREAD,
+    THREAD_WORDS,
+    _poll,
+    _post,
     allocate_control,
     close_job,
     leave_job,
@@ -120,6 +127,38 @@ def test_threads_without_a_job_sleep() -> None:
             before_s = time.process_time()
             time.sleep(0.5)
             assert time.process_time() - before_s < 0.02  # other threads of the process may do something
+
+
+@device_function
+def _post_and_poll(control: I64, is_posted: bool) -> bool:
+    word = FIRST_THREAD + THREAD_WORDS
+    if is_posted:
+        _post(control, word + _SEMAPHORE)
+    return _poll(control, word)
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_posted", "is_found", "failures_then"),
+    [
+        (0, True, True, 0),
+        (0, False, False, 1),
+        (7, True, True, 0),
+        (7, False, False, 8),
+        (8, True, False, 9),  # it does not poll now: the thread sleeps, and is woken at once
+        (31, False, False, 32),
+        (32, True, True, 0),
+        (32, False, False, 33),
+    ],
+)
+def test_threads_whose_jobs_come_late_poll_seldom(
+    failures: int, is_posted: bool, is_found: bool, failures_then: int
+) -> None:
+    """If another program has the core meanwhile, as many failures are noted as end polling at once."""
+    control = allocate_control(2)
+    word = FIRST_THREAD + THREAD_WORDS + _FAILURES
+    control[word] = failures
+    assert _post_and_poll(control, is_posted) == is_found
+    assert control[word] in (failures_then, max(failures, _MAX_FAILURES) + 1)
 
 
 def test_stopping_needs_no_job() -> None:
