@@ -24,6 +24,7 @@ from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.stages import fill_replies, write_scene
+from worldloom.server.engine.timing import STAGES
 from worldloom.server.engine.world import Step
 
 FAMILIES = ["cartpole", "catch", "maze"]
@@ -117,6 +118,33 @@ def bench_every_tier(report: Report, addresses: dict[str, tuple[str, str]], fami
             figures={f"{family}, {lanes} lanes, {tier}": rate for tier, rate in rates.items()},
         )
     report.seconds(lambda: None, rounds=1)
+
+
+@pytest.mark.parametrize("lanes", [16, 256, 1024])
+def bench_stages_of_a_step(report: Report, addresses: dict[str, tuple[str, str]], lanes: int) -> None:
+    """Time of each stage on the engine's thread. It waits while the client works, and for either to wake up."""
+    with contextlib.ExitStack() as cleanup:
+        of_tiers = {tier: Player(addresses[tier], "catch", lanes) for tier in ("local", SAME_MACHINE)}
+        for player in of_tiers.values():
+            cleanup.callback(player.env.close)
+        found: dict[str, list[np.ndarray]] = {tier: [] for tier in of_tiers}
+
+        def play_round() -> None:
+            for tier, player in of_tiers.items():
+                before_s, steps = _stage_seconds(player), len(player.times_s)
+                player.play(ROUND_S)
+                found[tier].append((_stage_seconds(player) - before_s) / (len(player.times_s) - steps))
+
+        report.seconds(play_round, rounds=5)
+    for tier, rounds in found.items():
+        stages_us = dict(zip(STAGES, 1e6 * np.median(rounds[1:], axis=0), strict=True))
+        each = ", ".join(f"{stage} {time_us:.0f}" for stage, time_us in stages_us.items() if time_us >= 0.5)
+        report.row(f"catch, {lanes} lanes, 64² rgb, {tier}, µs of a step by stage", each)
+
+
+def _stage_seconds(player: Player) -> np.ndarray:
+    world = player.env._streams.first_world
+    return np.asarray(world.read_property("timers.stage_s"))
 
 
 def bench_filling_a_template(report: Report, cpu: CPURenderer) -> None:

@@ -102,7 +102,7 @@ DEFAULTS: dict[str, Any] = {
     "size": ((32, 32), (64, 64), (128, 128)),
     "outputs": (("rgb",), ("depth",)),
     "renderer": ("auto",),
-    "transport": ("local", "shm", "tcp"),
+    "transport": ("local", "socket", "tcp"),
 }
 """Default values of what a sweep varies."""
 SECONDS, ATTACH_SECONDS = 1.0, 2.0
@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "transport",
             "NAMES",
             _one_of(TRANSPORTS),
-            "local (no server), shm, unix or tcp (default: local,shm,tcp)",
+            "local (no server), socket, shm, unix or tcp (default: local,socket,tcp)",
         ),
     ):
         axes.add_argument(f"--{name}", type=_several(read), metavar=metavar, help=text)

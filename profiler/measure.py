@@ -25,8 +25,9 @@ from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
 from worldloom.server.launch import ServerProcess
 
-TRANSPORTS = ("local", "shm", "unix", "tcp", "socket")
-"""An engine in this process, or a server in another by shared memory, unix socket, TCP, or its local socket."""
+TRANSPORTS = ("local", "socket", "shm", "unix", "tcp")
+"""An engine in this process, or a server in another: by its local socket, or by gRPC with frames in shared memory, over
+a Unix socket, or over TCP."""
 MAX_CONFIGURATIONS = 2000
 MAX_STEP_BYTES = 1 << 30
 """Bytes of all frames of a step, at most."""
@@ -117,7 +118,7 @@ _ACTION_COUNT = 8
 _TIMELINE_LENGTH = 128
 """Ticks and client steps that are kept for the timeline."""
 _TIMEOUT_S = 120.0
-_CLIENT_TRANSPORTS: dict[str, Any] = {"local": "auto", "shm": "shm", "unix": "grpc", "tcp": "grpc", "socket": "socket"}
+_CLIENT_TRANSPORTS: dict[str, Any] = {"local": "auto", "socket": "socket", "shm": "shm", "unix": "grpc", "tcp": "grpc"}
 """The client's names of the transports."""
 
 

@@ -37,17 +37,18 @@ def test_a_sweep_writes_all_of_it(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # a narrow window folds long figures
     out = tmp_path / "new" / "folder"
-    words = ("--outputs", "rgb,rgb+depth", "--transport", "local,shm,unix,tcp", "--family", "catch", "--out", out)
+    transports = "local,socket,shm,unix,tcp"
+    words = ("--outputs", "rgb,rgb+depth", "--transport", transports, "--family", "catch", "--out", out)
     assert profile("--lanes", "4", "--size", "8", *QUICK, *words) == 0
     text = capsys.readouterr()
-    assert "measuring 8 configurations" in text.err
+    assert "measuring 10 configurations" in text.err
     told = written(out)
     asked = [
         (one["transport"], "+".join(one["outputs"]), one["lanes"], one["width"], one["renderer"])
         for one in told["configurations"]
     ]
-    ways = ("local", "shm", "unix", "tcp")
-    assert asked == [(way, outputs, 4, 8, "cpu") for outputs in ("rgb", "rgb+depth") for way in ways]
+    expected = [(one, outputs, 4, 8, "cpu") for outputs in ("rgb", "rgb+depth") for one in transports.split(",")]
+    assert asked == expected
     for one in told["configurations"]:
         assert one["steps"] >= 3
         assert f"{one['frames_per_s']:,.0f}" in text.out
@@ -141,7 +142,7 @@ def test_the_defaults_end_within_two_minutes() -> None:
         (("--size", "9999"), "each side from 1 to 4096 pixels, got '9999'"),
         (("--outputs", "rgb,color"), "--outputs: expected some of rgb, gray, depth, segmentation"),
         (("--renderer", "vulkan"), "--renderer: expected some of auto, gl, cpu, got 'vulkan'"),
-        (("--transport", "pigeon"), "--transport: expected some of local, shm, unix, tcp, socket, got 'pigeon'"),
+        (("--transport", "pigeon"), "--transport: expected some of local, socket, shm, unix, tcp, got 'pigeon'"),
         (("--seconds", "nan"), "--seconds: expected a number above 0, at most 3600, got 'nan'"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests.support.image_files import read_png
 from tests.support.profile_data import SWEEPS, make_measurement, make_result
 from worldloom.profiler import plots
-from worldloom.profiler.measure import Configuration, Measurement
+from worldloom.profiler.measure import TRANSPORTS, Configuration, Measurement
 from worldloom.profiler.plots import DARK, LIGHT, LINES, save_png, svg
 from worldloom.profiler.report import STAGE_TEXTS, render_report
 from worldloom.profiler.tables import print_sweep, short_time
@@ -189,7 +189,7 @@ def test_the_pictures_show_what_was_measured(tmp_path: Path) -> None:
     save_png(tmp_path / "stages.png", [plots.stage_panel(measured)], 1, stages=STAGES)
     assert colors(tmp_path / "stages.png") >= {rgb(stage) for stage in STAGES}
     save_png(tmp_path / "throughput.png", plots.throughput_panels(measured), 3)
-    assert colors(tmp_path / "throughput.png") >= {rgb(LINES[3]), rgb("paper")}
+    assert colors(tmp_path / "throughput.png") >= {rgb(LINES[TRANSPORTS.index("tcp")]), rgb("paper")}
     save_png(tmp_path / "growth.png", plots.growth_panels(measured, make_result(measured).fits), 3)
     assert colors(tmp_path / "growth.png") >= {rgb(LINES[0]), rgb(LINES[1])}
     save_png(tmp_path / "timeline.png", plots.timeline_panels(measured), 2, stages=STAGES)
