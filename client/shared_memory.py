@@ -33,6 +33,7 @@ class SharedFrames:
         if not start or self._memory[: len(start)].tobytes() != start:
             raise OSError(f"{path} is not the server's memory")
         self.ring_size = ring_size
+        self._process = os.getpid()
         self._choice = self._memory[CHOICE_OFFSET : CHOICE_OFFSET + 8].view(np.int64)
         self._address: int = self._memory.__array_interface__["data"][0]
         self._views: list[list[weakref.ref[_FrameView]]] = [[] for _ in range(ring_size)]
@@ -45,8 +46,10 @@ class SharedFrames:
     def choose(self, ring_index: int | None = None) -> bool:
         """Have the next steps drawn into a set of frames: this one, over what is there, or the first that is free.
 
-        Return False if none is free: then the caller must not ask for shared frames.
+        Return False if none is free: then the caller must not ask for shared frames. A forked process has none.
         """
+        if os.getpid() != self._process:
+            return False
         if ring_index is None:
             if self.is_whole_in_use:
                 return False

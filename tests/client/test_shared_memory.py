@@ -1,6 +1,7 @@
 """SharedFrames, with a file as the segment."""
 
 import gc
+import os
 import tempfile
 from pathlib import Path
 
@@ -104,6 +105,15 @@ def test_a_set_that_is_chosen_by_its_index_is_drawn_over(shared: SharedFrames, r
     assert (held == 2).all()
     assert shared.choose(3)
     assert renderer.draw(3)["eye.rgb"][0, 0] == 3
+
+
+def test_a_forked_process_chooses_nothing(shared: SharedFrames, renderer: Renderer) -> None:
+    assert shared.choose(2)
+    child = os.fork()
+    if child == 0:
+        os._exit(shared.choose() or shared.choose(1))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert renderer.draw(3)["eye.rgb"][0, 0] == 2
 
 
 @given(moves=st.lists(st.one_of(st.just("step"), st.just("drop reply"), st.integers(0, 9)), max_size=60))
