@@ -43,8 +43,8 @@ _SPINS = 2000
 _POLLS = 400
 """Times that a thread looks for the next job before it sleeps: some 100 µs, the time between two small steps."""
 _LONG_NS = 2_000_000
-"""Time of these polls beyond which a busy program has had the core meanwhile: longer than most work of other threads of a
-server, such as those of gRPC, and shorter than the system lets a busy program run."""
+"""Time of these polls beyond which a busy program has had the core meanwhile: longer than most work of a server's other
+threads, such as those of gRPC, and shorter than the system lets a busy program run."""
 _MAX_FAILURES, _POLL_EVERY = 8, 32
 """After so many jobs that did not come in time, or one during which another program had the core, a thread polls only
 after every 32nd."""
