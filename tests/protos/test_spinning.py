@@ -68,7 +68,7 @@ def test_polls_where_that_is_shorter_and_tries_the_other_way_seldom(waits: Waits
 
 @pytest.mark.parametrize("polling_s", [119e-6, 150e-6, 290e-6, 1e-3])
 def test_sleeps_where_polling_gains_nothing(waits: Waits, polling_s: float) -> None:
-    """Where it gains nothing, it would only take a core from others."""
+    """Polling that gains nothing would only take a core from others."""
     waits.run(2000, polling_s, 120e-6)
     assert waits.run(5000, polling_s, 120e-6) < 0.02
 
