@@ -74,6 +74,10 @@ class ServeConfig:
     without a file, off has none, PATH is for containers that share a directory."""
     local_socket_user: tuple[str, ...] = field(default=(), metadata={"metavar": "USER"})
     """Name or number of another user who may use that socket, or any. May be given again."""
+    drain_s: float | None = None
+    """Seconds after SIGTERM or SIGINT in which the streams that there are go on, while new ones are refused and the
+    health service reports NOT_SERVING: clients of several servers hand their lanes over to the others. None unless
+    given."""
     limits: Limits = field(default_factory=Limits)
     """Limits of the server; each is an option of its own."""
     timers: bool = True

@@ -62,7 +62,7 @@ def serve(config: ServeConfig) -> None:
     streams = Streams(engine, functools.partial(Session, engine), config.limits, open_streams)
     with contextlib.ExitStack() as at_the_end:
         local = _open_local_socket(config, engine, open_streams, token, at_the_end)
-        _run(config, credentials, token, engine, streams, local, settings)
+        _run(config, credentials, token, engine, open_streams, streams, local, settings)
 
 
 def _run(
@@ -70,6 +70,7 @@ def _run(
     credentials: grpc.ServerCredentials | None,
     token: str | None,
     engine: Engine,
+    open_streams: OpenStreams,
     streams: Streams,
     local: LocalSocket | None,
     settings: "TrialSettings | None",
@@ -79,7 +80,7 @@ def _run(
     gc.freeze()  # objects that exist now stay: the garbage collector need not traverse them
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, credentials, token, engine, streams, local, settings))
+            runner.run(_serve(config, credentials, token, engine, open_streams, streams, local, settings))
     finally:
         _stop(engine)
     if engine.has_failed:
@@ -101,6 +102,7 @@ async def _serve(
     credentials: grpc.ServerCredentials | None,
     token: str | None,
     engine: Engine,
+    open_streams: OpenStreams,
     streams: Streams,
     local: LocalSocket | None,
     settings: "TrialSettings | None",
@@ -125,8 +127,13 @@ async def _serve(
             log.info("listening", address=address)
             print(f"listening on {address}", flush=True)
 
-        log.info("stopping", signal=(await signals.get()).name)
+        signal_name = (await signals.get()).name
         await health_service.enter_graceful_shutdown()
+        if config.drain_s:
+            log.info("draining", signal=signal_name, drain_s=config.drain_s)
+            open_streams.refuse()
+            await _first_of(open_streams.have_ended(), signals.get(), timeout_s=config.drain_s)
+        log.info("stopping", signal=signal_name)
         streams.drain()
         if local is not None and heartbeats is not None:
             heartbeats.cancel()

@@ -102,6 +102,14 @@ class Pool(LaneRows):
         self._is_reseeded[used] = True
         self._reseeded_count += len(used)
 
+    def set_next_episode(self, lanes: I64, numbers: I64) -> None:
+        """End the episodes of these lanes; the next one of each has this number, as if those before had been played.
+
+        Families whose random numbers go on from one episode to the next begin them anew from lane seed and number.
+        """
+        self.reseed(lanes, self.state.lane_seed[lanes])
+        self.episode[lanes] = numbers - 1
+
     def ensure_state(self, lanes: I64) -> None:
         """Give lanes that have never begun an episode the first state of theirs, to be observed before it begins."""
         new = lanes[(self.episode[lanes] < 0) & ~self._is_reseeded[lanes]]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -9,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from worldloom.kernels.outputs import OUTPUT_NAMES
-from worldloom.protos.errors import InvalidArgument
+from worldloom.protos.errors import FailedPrecondition, InvalidArgument
 from worldloom.server.dm_env_rpc.documentation import constant, family_properties, table_properties, world_properties
 from worldloom.server.dm_env_rpc.property_tree import Group, Property, PropertyTree
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.shared_memory import MAX_RING_SIZE
 from worldloom.server.engine.timing import STAGES
-from worldloom.server.engine.world import Agent, World
+from worldloom.server.engine.world import Agent, Autoreset, World
 from worldloom.server.engine.world_settings import JOIN_SETTINGS, OBSERVATIONS, WORLD_SETTINGS
 from worldloom.worlds.registry import known_families
 
@@ -80,6 +81,7 @@ def _groups(engine: Engine, agent: Agent | None, key: str) -> dict[str, _TopLeve
         ),
         "join_settings": _TopLevel("Settings of JoinWorld, the same for all families.", _join_settings),
         "families": _TopLevel("Families of worlds, by name.", lambda: _families(engine, key)),
+        "capacity": _TopLevel("Resources that clients divide lanes by.", lambda: _capacity(engine)),
         "counters": _TopLevel("Counts since the server started, and what it has now.", lambda: _counters(engine)),
         "timers": _TopLevel("Times of recent ticks and their stages.", lambda: _timers(engine)),
     }
@@ -127,6 +129,37 @@ def _families(engine: Engine, key: str) -> Iterator[Property | Group]:
     description = None if asked is None else engine.descriptions.find(asked)
     if description is not None:
         yield from family_properties(f"families.{asked}", description)
+
+
+def _capacity(engine: Engine) -> Iterator[Property]:
+    directory = engine.directory
+    yield Property(
+        "capacity.processors", "Processors that the server may use.", "int64", lambda: len(os.sched_getaffinity(0))
+    )
+    yield Property(
+        "capacity.rate",
+        "Lane steps in a second of work since the server started, waiting left out; 0 before the first, and without "
+        "--timers.",
+        "float64",
+        partial(_rate, engine),
+    )
+    yield Property(
+        "capacity.free_lanes",
+        "Lanes that may be added: --max-lanes without those in use.",
+        "int64",
+        lambda: max(0, engine.limits.max_lanes - directory.lanes_in_use),
+    )
+    yield Property(
+        "capacity.free_memory_bytes",
+        "Bytes that may be allocated: --max-memory-bytes without those in use.",
+        "int64",
+        lambda: directory.memory.left_bytes,
+    )
+
+
+def _rate(engine: Engine) -> float:
+    worked_s = sum(seconds for stage, seconds in engine.timer.stage_s.items() if stage != "wait")
+    return engine.counters.lane_steps / worked_s if worked_s else 0.0
 
 
 def _counters(engine: Engine) -> Iterator[Property]:
@@ -258,6 +291,19 @@ def _world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
     yield Property(
         "world.steps", "Steps in the episode so far.", "int64", lambda: of_lanes(world.pool.steps), shape=shape
     )
+    if world.is_vector:
+        yield Property(
+            "world.next_episode",
+            "Number of the next episode of each lane. Writing a number ends the episode of the lane, and -1 leaves it "
+            "as it is. The next one begins as autoreset says: with the next step, by ResetWorld, or, if it is "
+            "same_step, at once.",
+            "int64",
+            lambda: of_lanes(world.pool.episode) + 1,
+            partial(_set_next_episode, world),
+            shape=shape,
+            minimum=-1,
+            maximum=2**62,
+        )
     for column, (length, low, high, text) in _LIGHTS.items():
         yield Property(
             f"world.lighting.{column}",
@@ -269,6 +315,16 @@ def _world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
             minimum=low,
             maximum=high,
         )
+
+
+def _set_next_episode(world: World, numbers: np.ndarray) -> None:
+    if any(agent.step is not None for agent in world.agents.values()):
+        raise FailedPrecondition("a step of this world waits for other agents: expected none under way; try again")
+    chosen = numbers >= 0
+    lanes = world.lanes[chosen]
+    world.pool.set_next_episode(lanes, numbers[chosen])
+    if world.autoreset is Autoreset.SAME_STEP and world.has_begun:
+        world.pool.begin(lanes)
 
 
 def _seed(given: int | Sequence[int]) -> Property:

@@ -265,9 +265,11 @@ class Streams:
             await context.abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
         try:
             name = self._open_streams.open()
-        except ResourceExhausted as error:
+        except (ResourceExhausted, Unavailable) as error:
             self._post(self._reject_stream)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            is_full = isinstance(error, ResourceExhausted)
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED if is_full else grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, str(error))
         stream = Stream(context, self._post, self._batch, self._limits)
         session = self._make_session(name, functools.partial(self._route.send, stream))
         stream.receive, stream.reject = session.receive, session.reject

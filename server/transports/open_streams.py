@@ -1,11 +1,14 @@
 """The streams that are open, over all transports, and the errors about their limits."""
 
+import asyncio
 import itertools
 import threading
 
-from worldloom.protos.errors import ResourceExhausted
+from worldloom.protos.errors import ResourceExhausted, Unavailable
 from worldloom.server.config import Limits
+from worldloom.server.engine.engine import SHUTTING_DOWN
 
+_POLL_S = 0.05
 _LEAST_RECEIVED_BYTES = 16 << 20
 _LARGEST = 2**31 - 1
 
@@ -18,10 +21,13 @@ class OpenStreams:
         self._count = 0
         self._lock = threading.Lock()
         self._names = itertools.count(1)
+        self._is_refusing = False
 
     def open(self) -> str:
-        """Count a new stream, and return its name; ResourceExhausted if there are too many."""
+        """Count a new stream, and return its name; ResourceExhausted if there are too many, Unavailable at the end."""
         with self._lock:
+            if self._is_refusing:
+                raise Unavailable(SHUTTING_DOWN)
             if self._count >= self._most:
                 raise ResourceExhausted(
                     f"{self._most} streams are open: expected no more at a time; close one first, or start the server "
@@ -34,6 +40,16 @@ class OpenStreams:
         """Count a stream that has ended."""
         with self._lock:
             self._count -= 1
+
+    def refuse(self) -> None:
+        """Refuse new streams from now on."""
+        with self._lock:
+            self._is_refusing = True
+
+    async def have_ended(self) -> None:
+        """Wait until no stream is open."""
+        while self._count:
+            await asyncio.sleep(_POLL_S)
 
 
 def too_large(size_bytes: int, most_bytes: int) -> ResourceExhausted:

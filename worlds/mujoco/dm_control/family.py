@@ -22,6 +22,7 @@ from worldloom.worlds.mujoco.dm_control.suite import TASKS, TaskEnvironment
 from worldloom.worlds.mujoco.simulation import physics
 from worldloom.worlds.mujoco.simulation.data import LaneArrays
 from worldloom.worlds.mujoco.simulation.family import SimulatedFamily, control_spec, log
+from worldloom.worlds.random import mix
 from worldloom.worlds.settings import Setting, SettingError
 
 _NO_STEP_LIMIT = 1 << 62
@@ -88,10 +89,15 @@ class Dmc(SimulatedFamily):
         return {**super().state_fields(), "task": ("object", ()), "steps": ("int64", ()), "observed": ("object", ())}
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
-        """Begin episodes as dm_control does; a lane's random numbers come from its own seed and go on."""
-        for lane in lanes.tolist():
+        """Begin episodes as dm_control does; a lane's random numbers come from its own seed and go on.
+
+        A lane whose first episode here is not its first has played the others elsewhere: its numbers come from the seed
+        of this episode.
+        """
+        for lane, episode_seed in zip(lanes.tolist(), seeds.tolist(), strict=True):
             if state.task[lane] == 0:
-                seed = int(state.lane_seed[lane])
+                lane_seed = state.lane_seed[lane]
+                seed = int(lane_seed) if episode_seed == int(mix(lane_seed, 0)) else episode_seed % 2**32
                 state.task[lane], state.overrides[lane] = self._task_environment.create_lane(seed)
                 self._layout.attach(state, lane)
             state.unstable[lane] = False
@@ -140,7 +146,7 @@ class Dmc(SimulatedFamily):
         state.resize(_CHECKED_LANES)
         lanes = np.arange(_CHECKED_LANES)
         state.lane_seed[lanes] = self.lane_seeds(0, _CHECKED_LANES)
-        self.reset(state, lanes, state.lane_seed)
+        self.reset(state, lanes, mix(state.lane_seed, 0))
         rng = np.random.default_rng(0)
         for _ in range(_CHECKED_STEPS):
             result = self.step(state, lanes, {"control": rng.uniform(-1, 1, (_CHECKED_LANES, 1, self._model.nu))})
