@@ -6,8 +6,16 @@ port, in a container that shares no network with this one, or run by another use
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from worldloom.client.connections import LOCAL, Connection, Credentials, is_on_this_machine, open_connection
+from worldloom.client.connections import (
+    LOCAL,
+    Arrival,
+    Connection,
+    Credentials,
+    is_on_this_machine,
+    open_connection,
+)
 from worldloom.client.errors import NoLocalSocket, ServerError
 from worldloom.client.socket_connection import SocketConnection
 from worldloom.client.world import UNKNOWN_PROPERTY_CODES, decode_property, encode_property_request
@@ -29,13 +37,14 @@ def connect(
     timeout_s: float,
     transport: str,
     first_timeout_s: float | None = None,
+    arrival: Arrival | None = None,
 ) -> Connection:
     """Open a connection to an address by one of the transports `auto`, `socket` and `grpc`.
 
     Raises NoLocalSocket if `socket` was asked for and cannot be had. `first_timeout_s` is for the server's first reply;
-    None is `timeout_s`.
+    None is `timeout_s`. `arrival` is set when a reply has come over gRPC.
     """
-    connection = open_connection(address, credentials, renderer, timeout_s)
+    connection = open_connection(address, credentials, renderer, timeout_s, arrival)
     if transport == "grpc" or (transport == "auto" and not _is_local_server(connection)):
         return connection
     try:
@@ -67,7 +76,8 @@ def _open_socket(
         )
     try:
         local = LocalAddress(
-            _read(connection, "server.local_socket", first_timeout_s), _read(connection, "server.local_socket_key")
+            str(read_property(connection, "server.local_socket", first_timeout_s)),
+            str(read_property(connection, "server.local_socket_key")),
         )
     except ServerError as error:
         if error.code not in UNKNOWN_PROPERTY_CODES:
@@ -78,9 +88,10 @@ def _open_socket(
     return SocketConnection(address, local, credentials.token, timeout_s)
 
 
-def _read(connection: Connection, key: str, timeout_s: float | None = None) -> str:
+def read_property(connection: Connection, key: str, timeout_s: float | None = None) -> Any:
+    """Read a property of the server over a connection that waits for nothing else."""
     connection.send(encode_property_request(key))
     reply = connection.receive(timeout_s)
     connection.taken += 1
     connection.release()
-    return str(decode_property(reply, key))
+    return decode_property(reply, key)

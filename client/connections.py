@@ -6,7 +6,9 @@ and renderer. This is the only place where the client package imports the server
 """
 
 import copy
+import ipaddress
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +34,19 @@ _FIRST_REPLY_S = 5.0
 is for one that is so busy with many clients that it takes seconds."""
 
 _Result = TypeVar("_Result")
+
+
+class Arrival(Protocol):
+    """An event that is set when a reply has come: a threading.Event, or one that can be polled."""
+
+    def set(self) -> None:
+        """Set it."""
+
+    def clear(self) -> None:
+        """Clear it."""
+
+    def wait(self, timeout: float | None = None, /) -> bool:
+        """Wait until it is set; return False if that takes longer."""
 
 
 class Connection(Protocol):
@@ -75,6 +90,9 @@ class Connection(Protocol):
     def open_sibling(self) -> "Connection":
         """Open another connection to the same server or engine."""
 
+    def abort(self, reason: str) -> None:
+        """End the connection from another thread: whoever waits for a reply gets LostConnection with this text."""
+
     def close(self) -> None:
         """Release everything. Closing twice does nothing."""
 
@@ -89,8 +107,13 @@ class Credentials:
     tls_key: str | os.PathLike[str] | None = None
 
 
-def open_connection(address: str, credentials: Credentials, renderer: str, timeout_s: float) -> Connection:
-    """Open a connection to an address. `renderer` is for LOCAL, credentials and timeout are for servers."""
+def open_connection(
+    address: str, credentials: Credentials, renderer: str, timeout_s: float, arrival: Arrival | None = None
+) -> Connection:
+    """Open a connection to an address. `renderer` is for LOCAL, credentials and timeout are for servers.
+
+    `arrival` is set when a reply has come over gRPC.
+    """
     if address == LOCAL:
         if credentials != Credentials():
             raise ValueError(f"a token or certificates for {LOCAL!r}: expected none, they are for servers")
@@ -109,7 +132,7 @@ def open_connection(address: str, credentials: Credentials, renderer: str, timeo
     # Imported here: an engine in this process needs no gRPC, which takes a fifth of the time to import VectorEnv.
     from worldloom.client.grpc_connection import GrpcConnection
 
-    return GrpcConnection(parsed, credentials, timeout_s)
+    return GrpcConnection(parsed, credentials, timeout_s, arrival)
 
 
 def connect_again(connect: Callable[[float], None], wait_s: float, timeout_s: float) -> None:
@@ -131,8 +154,16 @@ def connect_again(connect: Callable[[float], None], wait_s: float, timeout_s: fl
 
 
 def is_on_this_machine(address: Address) -> bool:
-    """True if the server at an address surely runs on this machine."""
-    return isinstance(address, UnixAddress) or address.is_loopback
+    """True if the server at an address surely runs on this machine. Names are not looked up: False for them."""
+    if isinstance(address, UnixAddress) or address.is_loopback:
+        return True
+    try:
+        version = ipaddress.ip_address(address.host).version
+        with socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((address.host, 0))  # only addresses of this machine can be bound
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 class LocalConnection:
@@ -190,6 +221,9 @@ class LocalConnection:
         sibling._stream = self._engine.open_stream()
         sibling.taken = sibling.sent = 0
         return sibling
+
+    def abort(self, reason: str) -> None:
+        """Do nothing: an engine in this process works only while its client waits."""
 
     def close(self) -> None:
         """Leave the world, and close the engine if this was its last connection."""

@@ -13,9 +13,12 @@ from worldloom.client.arguments import (
     parse_timeout,
     parse_world_seed,
 )
+from worldloom.client.connecting import check_transport
 from worldloom.client.connections import Credentials
 from worldloom.client.frames import Channels
 from worldloom.client.results import Observing
+from worldloom.client.servers import ServerDirectory, parse_servers
+from worldloom.client.vector_world import Transport
 from worldloom.client.world import check_settings
 
 _OWN_ARGUMENTS = {
@@ -33,6 +36,8 @@ class EnvArguments(NamedTuple):
     """Arguments of a VectorEnv that were checked."""
 
     num_envs: int
+    servers: ServerDirectory | None
+    """The servers, if the address is not that of one."""
     observing: Observing
     stream_arguments: dict[str, Any]
     """Arguments of LaneStreams."""
@@ -45,6 +50,9 @@ class EnvArguments(NamedTuple):
 def parse_env_arguments(given: Mapping[str, Any]) -> EnvArguments:
     """Check the arguments of VectorEnv, by name."""
     check_settings(given["settings"], _OWN_ARGUMENTS)
+    directory = None if isinstance(given["address"], str) else parse_servers(given["address"])
+    if directory is not None:
+        _check_distributed(given)
     if given["render_mode"] not in (None, "rgb_array"):
         raise ValueError(f"render_mode is {given['render_mode']!r}: expected 'rgb_array' or None")
     num_envs = parse_integer("num_envs", given["num_envs"], 1, 2**31 - 1)
@@ -72,7 +80,18 @@ def parse_env_arguments(given: Mapping[str, Any]) -> EnvArguments:
         "timeout_s": parse_timeout(given["timeout_s"]),
         "clip_actions": given["clip_actions"],
     }
-    return EnvArguments(num_envs, observing, stream_arguments, world_settings, world_arguments)
+    return EnvArguments(num_envs, directory, observing, stream_arguments, world_settings, world_arguments)
+
+
+def _check_distributed(given: Mapping[str, Any]) -> None:
+    """Check arguments of an env with several servers."""
+    for name, default in (("streams", 1), ("renderer", "auto")):
+        if given[name] != default:
+            raise ValueError(
+                f"{name} is {given[name]!r} with a list of servers: expected none; each server has streams and a "
+                "renderer of its own"
+            )
+    check_transport("", given["transport"], get_args(Transport))
 
 
 def _parse_observing(given: Mapping[str, Any]) -> Observing:

@@ -54,8 +54,11 @@ class EpisodeStatistics:
 
 
 def build_info(results: LaneResults, statistics: EpisodeStatistics | None, flat_name: str | None) -> dict[str, Any]:
-    """Return the info of a step: empty unless episodes ended. `flat_name` is the observation of a flat env."""
-    info: dict[str, Any] = {}
+    """Return the info of a step: empty unless episodes ended. `flat_name` is the observation of a flat env.
+
+    With several servers, `lost` is a mask of the lanes whose server was lost.
+    """
+    info: dict[str, Any] = {} if results.is_lost is None else {"lost": results.is_lost}
     episode = None if statistics is None else statistics.record(results)
     if episode is not None:
         info["episode"], info["_episode"] = episode, results.has_ended
@@ -68,8 +71,10 @@ def build_info(results: LaneResults, statistics: EpisodeStatistics | None, flat_
             final_obs[lane] = {name: array[row, ...] for name, array in results.final.items()}
         else:
             final_obs[lane] = results.final[flat_name][row, ...]
-    info["final_obs"], info["_final_obs"] = final_obs, results.has_ended.copy()
-    info["final_info"], info["_final_info"] = {}, results.has_ended.copy()
+    has_final = np.zeros(len(results.lanes), bool)
+    has_final[results.final_rows] = True
+    info["final_obs"], info["_final_obs"] = final_obs, has_final
+    info["final_info"], info["_final_info"] = {}, has_final.copy()
     if episode is not None:  # with a mask of each number, as Gymnasium merges the infos of single envs
         masks = {f"_{name}": results.has_ended.copy() for name in episode}
         info["final_info"] = {"episode": {**episode, **masks}, "_episode": results.has_ended.copy()}

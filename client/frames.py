@@ -60,7 +60,7 @@ class FrameStack:
 
     def begin(self, frames: np.ndarray, lanes: np.ndarray | None = None) -> np.ndarray:
         """Begin episodes in the lanes of a mask, or in all; leave the others as they are. `frames` are of all lanes."""
-        if lanes is None:
+        if lanes is None or not self._stacked.size:
             self._stacked = np.ascontiguousarray(self._repeat(frames))  # of transposed frames it would not be
         else:
             self._stacked[lanes] = self._repeat(frames[lanes])
@@ -70,6 +70,9 @@ class FrameStack:
         self, frames: np.ndarray, is_first: np.ndarray, is_held: np.ndarray | None, number: int | None = None
     ) -> np.ndarray:
         """Add the frames of a step, where lanes of a mask began an episode, and those of another were left as is."""
+        if not self._stacked.size:  # the first step of a world, which begins an episode in every lane
+            self._last.append((None, number))
+            return self.begin(frames)
         if number is None or number != self._last[0][1]:  # or else the rest is done again
             self._held = None if is_held is None or not is_held.any() else self._stacked[is_held]
             older, newer = _find_older(self._stacked, self._size, self._channels)
@@ -91,6 +94,10 @@ class FrameStack:
             _add_newest(stacked, frames, self._channels)
             self._final = number, stacked
         return self._final[1]
+
+    def take_over(self, lanes: np.ndarray, other: "FrameStack", other_lanes: np.ndarray) -> None:
+        """Have the stacks of lanes of another FrameStack in these lanes; both are given by index."""
+        self._stacked[lanes] = other._stacked[other_lanes]
 
     def _repeat(self, frames: np.ndarray) -> np.ndarray:
         return _repeat(arrange_channels(frames, self._channels), self._channels, self._size)

@@ -11,13 +11,13 @@ import threading
 import time
 import urllib.parse
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from worldloom.client.connections import Credentials
+from worldloom.client.connections import Arrival, Credentials
 from worldloom.client.errors import CannotConnect, ClientError, LostConnection, ServerError
 from worldloom.protos.addresses import Address, UnixAddress
 
@@ -39,18 +39,19 @@ class GrpcConnection:
         address: Address,
         credentials: Credentials,
         timeout_s: float,
-        arrival: threading.Event | None = None,
+        arrival: Arrival | None = None,
     ) -> None:
         """Open a connection. `arrival` is set when a reply has come, for all siblings."""
         self.address = address
         self._credentials = credentials
-        self._arrival = threading.Event() if arrival is None else arrival
+        self._arrival: Arrival = threading.Event() if arrival is None else arrival
         self._timeout_s = timeout_s
         self._is_secure = credentials.tls_ca is not None
         self._has_replied = False
         self._closed_by: ClientError | None = None
         """The reason why the stream has ended, raised by every later call."""
-        self._channel = _open_channel(address, credentials)
+        self._abort_reason: str | None = None
+        self._channel = open_channel(address, credentials)
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._replies: dict[int, bytes | grpc.RpcError | None] = {}
         """Replies by number that have come and not been taken; at the end of the stream its error, or None."""
@@ -143,6 +144,11 @@ class GrpcConnection:
         if self._closed_by is None:
             self._end(LostConnection(f"the connection to {self.address} was closed"))
 
+    def abort(self, reason: str) -> None:
+        """Have the stream end, and whoever waits for a reply get LostConnection. Called on another thread."""
+        self._abort_reason = reason
+        self._call.cancel()
+
     def _end(self, reason: ClientError) -> ClientError:
         self._closed_by = reason
         self._requests.put(None)
@@ -177,6 +183,8 @@ class GrpcConnection:
 
     def _explain(self, error: grpc.RpcError | None) -> ClientError:
         """Return a ClientError for the end of the stream; None is an end without an error."""
+        if self._abort_reason is not None:
+            return LostConnection(self._abort_reason)
         if error is None:
             return LostConnection(f"the server at {self.address} ended the stream")
         code, details = error.code(), str(error.details())
@@ -210,7 +218,7 @@ def _read_replies(
     call: Any,
     replies: dict[int, bytes | grpc.RpcError | None],
     arrivals: "queue.SimpleQueue[None]",
-    arrival: threading.Event,
+    arrival: Arrival,
 ) -> None:
     """Add replies until the stream ends; last its error, or None. Runs on the connection's thread."""
     for number in itertools.count():
@@ -228,8 +236,12 @@ def _read_replies(
             return
 
 
-def _open_channel(address: Address, credentials: Credentials) -> grpc.Channel:
+def open_channel(
+    address: Address, credentials: Credentials, more_options: Sequence[tuple[str, int]] = ()
+) -> grpc.Channel:
+    """Open a channel to a server."""
     options = [
+        *more_options,
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
         # A TCP connection for each channel, instead of one for all channels of this process to the same address.

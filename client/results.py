@@ -9,6 +9,7 @@ import numpy as np
 from worldloom.client.arguments import FINAL_LANES, Autoreset
 from worldloom.client.frames import Channels
 from worldloom.client.replies import Arrays
+from worldloom.client.vector_world import is_frame
 
 FIRST, LAST = 0, 2
 """The step_type of an episode's first state and of its last."""
@@ -27,6 +28,14 @@ class Observing:
     channels: Channels | None
     frame_stack: int
     autoreset: Autoreset
+
+    def arranged_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of an observation of one lane as the env returns it, from that in which the server does."""
+        if not is_frame(name) or self.channels is None:
+            return shape
+        height, width, *channels = shape
+        count = (channels[0] if channels else 1) * self.frame_stack
+        return (height, width, count) if self.channels == "last" else (count, height, width)
 
     @property
     def requested(self) -> tuple[str, ...]:
@@ -54,6 +63,8 @@ class LaneResults:
     """Rows in these results whose episode ended and whose next one has begun."""
     final: Arrays
     """The last observations of these, in the same order."""
+    is_lost: np.ndarray | None = None
+    """Lanes whose server was lost, if there are several servers: their episode is over."""
 
     @cached_property
     def is_first(self) -> np.ndarray:

@@ -95,6 +95,7 @@ class SocketConnection:
         self._spinner = Spinner()
         self._closed_by: ClientError | None = None
         """The reason why the connection has ended, raised by every later call."""
+        self._abort_reason: str | None = None
         self._process = os.getpid()
         self._outgoing = deque([_Outgoing(0, b"", [])])
         """Requests that are not written, after the last one that is."""
@@ -186,9 +187,19 @@ class SocketConnection:
         self._incoming = incoming._replace(files=incoming.files[:-1])
         return incoming.files[-1] if incoming.files else None
 
+    def fileno(self) -> int:
+        """Return the descriptor to poll for replies."""
+        return self._socket.fileno()
+
     def open_sibling(self) -> "SocketConnection":
         """Open another connection to the same server."""
         return SocketConnection(self.address, self._local, self._token, self._timeout_s, self._siblings)
+
+    def abort(self, reason: str) -> None:
+        """Have the stream end, and whoever waits for a reply get LostConnection. Called on another thread."""
+        self._abort_reason = reason
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the stream."""
@@ -344,6 +355,8 @@ class SocketConnection:
         return LostConnection(f"no answer from the server at {self.address} within {limit_s:g} s (timeout_s)")
 
     def _loss(self, details: str) -> LostConnection:
+        if self._abort_reason is not None:
+            return LostConnection(self._abort_reason)
         return LostConnection(f"lost the server at {self.address}: {details}; reconnect when it is back")
 
     def _explain(self, kind: int, content: bytes) -> ClientError:

@@ -33,14 +33,25 @@ class LaneStream:
     """One stream: a world, its lanes, the frames that are stacked, and the step that is under way."""
 
     def __init__(
-        self, world: VectorWorld, first: int, count: int, observing: Observing, results: dict[int, LaneResults]
+        self,
+        world: VectorWorld,
+        lanes: np.ndarray,
+        observing: Observing,
+        results: "dict[LaneStream, LaneResults]",
     ) -> None:
-        """Take part in `results`: those that were received and not taken, of all streams, by their first lanes."""
+        """Take a world for lanes of an env, given by their indices in ascending order.
+
+        `results` are those of all streams of the env that were received and not taken.
+        """
+        count = len(lanes)
         self.world = world
-        self.part = slice(first, first + count)
-        self.lanes = np.arange(first, first + count)
+        self.lanes = lanes
+        self.part: Any = slice(int(lanes[0]), int(lanes[0]) + count) if is_range(lanes) else lanes
+        """The rows of these lanes in arrays of all lanes: a slice, or their indices."""
         self.has_action = np.zeros(count, bool)
         """Lanes that have an action for the next step, while others have none."""
+        self.is_needed: np.ndarray | None = None
+        """Mask of the lanes whose actions a step waits for; None: all."""
         self.has_some_actions = False
         self.rendered_frames: np.ndarray | None = None
         """The frames of the last step or reset, for `render`."""
@@ -62,7 +73,6 @@ class LaneStream:
         """Arrays for the step under way, if the caller gave some."""
         self._has_ended = (-1, np.zeros(count, bool), np.zeros(count, bool))
         """The number of the last step, and lanes whose episode had ended before and after it; for `disabled`."""
-        self._first = first
         self._results = results
 
     @property
@@ -73,18 +83,18 @@ class LaneStream:
     @property
     def is_under_way(self) -> bool:
         """A step was sent, or its result received, and the result not taken."""
-        return self._first in self._results or self.world.is_under_way
+        return self in self._results or self.world.is_under_way
 
     @property
     def is_ready(self) -> bool:
         """The result of the step under way can be taken without waiting."""
-        return self._first in self._results or self.world.connection.has_reply
+        return self in self._results or self.world.connection.has_reply
 
     def send_reset(self, settings: Mapping[str, Any], mask: np.ndarray | None) -> None:
         """Reset lanes; `settings` are those of ResetWorld without the mask. What is under way is dropped."""
         if mask is not None:
             settings = {**settings, "reset_mask": mask}
-        self._results.pop(self._first, None)
+        self._results.pop(self, None)
         self.world.drop_step()
         self._drop_actions()
         self._output = None
@@ -112,12 +122,12 @@ class LaneStream:
     def put(self, actions: Mapping[str, np.ndarray], rows: np.ndarray, lanes: np.ndarray) -> None:
         """Take actions from rows of arrays for some lanes of this stream; step if now all lanes have one."""
         for name, array in actions.items():
-            if name not in self._actions:
-                self._actions[name] = np.zeros((len(self.lanes), *array.shape[1:]), array.dtype)
+            if name not in self._actions:  # with a valid action for lanes that need none
+                self._actions[name] = np.repeat(array[rows[:1]], len(self.lanes), axis=0)
             self._actions[name][lanes] = array[rows]
         has_action = self.has_action.copy()
         has_action[lanes] = True
-        if has_action.all():
+        if has_action.all() if self.is_needed is None else has_action[self.is_needed].all():
             self._send({name: array.copy() for name, array in self._actions.items()})
             self._drop_actions()
         else:
@@ -131,12 +141,12 @@ class LaneStream:
         if self.has_some_actions:  # those of the step under way: an interrupt came after it was sent
             self._drop_actions()
         try:
-            if self._first not in self._results:
-                self._results[self._first] = self._read(self.world.read())
+            if self not in self._results:
+                self._results[self] = self._read(self.world.read())
         except ClientError:
             self.world.take()
             raise
-        self.observations = self._results[self._first].observations
+        self.observations = self._results[self].observations
         self.world.take()
 
     def _send(self, actions: Mapping[str, np.ndarray], output: StreamOutput | None = None) -> None:
@@ -216,6 +226,11 @@ class LaneStream:
 _NONE = np.zeros(0, np.int64)
 
 
+def is_range(lanes: np.ndarray) -> bool:
+    """Return whether lanes, in ascending order, follow one another without gaps."""
+    return int(lanes[-1]) - int(lanes[0]) == len(lanes) - 1
+
+
 class LaneStreams:
     """All streams of an env."""
 
@@ -233,8 +248,8 @@ class LaneStreams:
         """Create a world for each stream, by a function of the settings about its lanes and of a sibling."""
         self.lanes = lanes
         self._streams: list[LaneStream] = []
-        self._results: dict[int, LaneResults] = {}
-        """Results of streams that were received and not taken, by their first lanes."""
+        self._results: dict[LaneStream, LaneResults] = {}
+        """Results of streams that were received and not taken."""
         self._lost: LostConnection | None = None
         """The loss of a stream, after which nothing but a new connection helps."""
         self._writers: dict[int, StepWriter] = {}
@@ -250,7 +265,7 @@ class LaneStreams:
                 if seed is not None:
                     settings["seed"] = np.array(seed[first:end], np.uint64) if isinstance(seed, list) else seed
                 world = create_world(settings, self.first_world if self._streams else None)
-                self._streams.append(LaneStream(world, first, end - first, observing, self._results))
+                self._streams.append(LaneStream(world, np.arange(first, end), observing, self._results))
         except BaseException:
             self.close()
             raise
@@ -294,7 +309,7 @@ class LaneStreams:
         """Reset lanes and ask for their first observations. Seeds and mask are of all lanes."""
         self._check_connected()
         for stream in self._streams:
-            settings = _seed_settings(seeds if seeds is None or isinstance(seeds, int) else seeds[stream.part])
+            settings = seed_settings(seeds if seeds is None or isinstance(seeds, int) else seeds[stream.part])
             stream.send_reset(settings, None if mask is None else mask[stream.part])
 
     def check_idle(self, lanes: np.ndarray | None, what: str = "a step") -> None:
@@ -360,7 +375,7 @@ class LaneStreams:
             chosen = [stream for stream in chosen if stream.is_ready]
         for stream in chosen:
             stream.receive()
-        merged = merge_results([self._results[stream.part.start] for stream in chosen])
+        merged = merge_results([self._results[stream] for stream in chosen])
         self._results.clear()  # all are taken at once
         return merged
 
@@ -390,7 +405,7 @@ def _is_in(lanes: np.ndarray, part: slice) -> np.ndarray:
     return found
 
 
-def _seed_settings(seeds: int | list[int | None] | None) -> dict[str, Any]:
+def seed_settings(seeds: int | list[int | None] | None) -> dict[str, Any]:
     """Return the settings of ResetWorld for a seed, or for one or None for each lane."""
     if seeds is None or isinstance(seeds, int):
         return {} if seeds is None else {"seed": seeds}

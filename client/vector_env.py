@@ -20,12 +20,14 @@ from worldloom.client.arguments import (
     parse_seeds,
 )
 from worldloom.client.connections import connect_again
+from worldloom.client.distributed import DistributedLanes, ServerStatus
 from worldloom.client.env_arguments import parse_env_arguments
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError
 from worldloom.client.frames import Channels, arrange_space, tile_frames
 from worldloom.client.results import LaneResults
 from worldloom.client.rollout import MAX_ROLLOUT_STEPS, Rollout, parse_out
+from worldloom.client.servers import ServerDirectory
 from worldloom.client.spaces import FlatActions, LaneSpaces, build_action_space, build_observation_space
 from worldloom.client.streams import LaneStreams
 from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
@@ -57,7 +59,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
     def __init__(
         self,
-        address: str,
+        address: "str | Sequence[str] | ServerDirectory",
         family: str,
         num_envs: int,
         *,
@@ -88,7 +90,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """Create a world and join it.
 
         Args:
-            address: `HOST:PORT` or `unix:PATH` of a server, or `local` for an engine in this process.
+            address: `HOST:PORT` or `unix:PATH` of a server, or `local` for an engine in this process. A list of
+                addresses divides the lanes over several servers, and goes on when some are lost; an object with the
+                method `addresses` is a list that changes.
             family: The kind of world; `worldloom worlds` lists them.
             num_envs: The number of lanes.
             width: Width of frames in pixels.
@@ -133,6 +137,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         checked = parse_env_arguments(arguments)
         self.address = address
         self.num_envs = checked.num_envs
+        self._servers = checked.servers
         self._observing = checked.observing
         self._is_flat = flat
         self._stream_arguments = checked.stream_arguments
@@ -181,6 +186,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         return self._streams.first_world.transport
 
     @property
+    def servers(self) -> tuple[ServerStatus, ...]:
+        """The servers: address, state (`up`, `draining` or `lost`), and the number of lanes that each has."""
+        if isinstance(self._streams, DistributedLanes):
+            return self._streams.servers
+        return (ServerStatus(str(self.address), "up", self.num_envs),)
+
+    @property
     def has_shared_frames(self) -> bool:
         """True if frames of observations are in shared memory: keeping those of many steps makes steps slower."""
         return self._streams.has_shared_frames
@@ -207,7 +219,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self._last_observations = dict(results.observations)
         if self._statistics is not None:
             self._statistics.begin(slice(None) if mask is None else mask)
-        return self._spaces.select(results.observations), {}
+        info = {} if results.is_lost is None else {"lost": results.is_lost}
+        return self._spaces.select(results.observations), info
 
     def async_reset(self) -> None:
         """Start new episodes in all lanes without waiting; `recv` returns their first observations."""
@@ -345,7 +358,17 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
                 **self._world_arguments,
             )
 
-        self._streams = LaneStreams(create, self._observing, **self._stream_arguments)
+        self._streams: LaneStreams | DistributedLanes
+        if self._servers is None:
+            self._streams = LaneStreams(create, self._observing, **self._stream_arguments)
+        else:
+            self._streams = DistributedLanes(
+                self._servers,
+                self._world_settings,
+                self._world_arguments,
+                self._observing,
+                **{name: value for name, value in self._stream_arguments.items() if name != "streams"},
+            )
         # Runs when the env is garbage collected or the process ends, too.
         self._finalizer = weakref.finalize(self, self._streams.close)
         self.closed = False

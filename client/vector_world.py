@@ -185,6 +185,10 @@ class VectorWorld:
         """Read a property of the server or of this world."""
         return self._world.read_property(key)
 
+    def write_property(self, key: str, value: Any) -> None:
+        """Write a property of this world."""
+        self._world.write_property(key, value)
+
     def join_again(self, names: Sequence[str], *, join_settings: Mapping[str, Any], **more: Any) -> "VectorWorld":
         """Join the same world once more, for another of its agents, through a connection of its own.
 
@@ -339,12 +343,17 @@ def create_vector_world(
     """
     check_transport(address, transport, get_args(Transport))
     if sibling is None:
-        by = "grpc" if transport == "shm" else transport
+        by = connection_transport(transport)
         connection = connect(address, credentials, renderer, timeout_s, by, first_timeout_s)
     else:
         connection = sibling.connection.open_sibling()
     world = World(connection, world_settings, first_timeout_s)
     return VectorWorld(world, names, join_settings=join_settings, transport=transport, clip_actions=clip_actions)
+
+
+def connection_transport(transport: Transport) -> str:
+    """Return the transport of the connection itself: `shm` is gRPC, with frames in shared memory."""
+    return "grpc" if transport == "shm" else transport
 
 
 def check_same_specs(before: VectorWorld, now: VectorWorld) -> None:

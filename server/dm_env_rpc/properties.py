@@ -138,8 +138,8 @@ def _capacity(engine: Engine) -> Iterator[Property]:
     )
     yield Property(
         "capacity.rate",
-        "Lane steps in a second of work since the server started, waiting left out; 0 before the first, and without "
-        "--timers.",
+        "Lane steps in a second of work since the server started, waiting left out; 0 until there was a second of it, "
+        "and without --timers.",
         "float64",
         partial(_rate, engine),
     )
@@ -159,7 +159,7 @@ def _capacity(engine: Engine) -> Iterator[Property]:
 
 def _rate(engine: Engine) -> float:
     worked_s = sum(seconds for stage, seconds in engine.timer.stage_s.items() if stage != "wait")
-    return engine.counters.lane_steps / worked_s if worked_s else 0.0
+    return engine.counters.lane_steps / worked_s if worked_s >= 1.0 else 0.0
 
 
 def _counters(engine: Engine) -> Iterator[Property]:
