@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +85,8 @@ class LaneSeeds:
     is_own: np.ndarray
     """Lanes whose seed was given for them alone."""
     losses: np.ndarray
+    version: int = 0
+    """Number of times that seeds were given."""
 
     @classmethod
     def make(cls, seed: int | Sequence[int], first_lane: int | Sequence[int], lanes: int) -> "LaneSeeds":
@@ -106,15 +110,16 @@ class LaneSeeds:
         self.seeds[is_given] = values[is_given]
         self.is_own[is_given] = not isinstance(seeds, int)
         self.losses[is_given] = 0
+        self.version += 1
 
     def copy(self) -> "LaneSeeds":
         """Return a copy, for another thread."""
-        return LaneSeeds(self.numbers, self.seeds.copy(), self.is_own.copy(), self.losses.copy())
+        return LaneSeeds(self.numbers, self.seeds.copy(), self.is_own.copy(), self.losses.copy(), self.version)
 
     def settings(self, lanes: np.ndarray) -> list[tuple[np.ndarray, dict[str, Any]]]:
         """Return settings of CreateWorld for lanes; as several worlds, if one cannot have all their seeds."""
         is_plain = ~self.is_own[lanes] & (self.losses[lanes] == 0)
-        found = []
+        found: list[tuple[np.ndarray, dict[str, Any]]] = []
         for seed in np.unique(self.seeds[lanes[is_plain]]):
             some = lanes[is_plain & (self.seeds[lanes] == seed)]
             found.append((some, {"seed": int(seed)}))
@@ -148,6 +153,7 @@ class Made(NamedTuple):
     server: Server
     lanes: np.ndarray
     source: int | None
+    seed_version: int
     world: VectorWorld
 
 
@@ -186,17 +192,17 @@ class Placer:
         now_s = time.monotonic()
         servers = [one for one in self._watch.servers if one.state is State.UP and one.full_until_s <= now_s]
         connected: dict[Server, tuple[Connection, Capacity]] = {}
-        _run_in_parallel([lambda server=server: self._connect(server, connected) for server in servers])
+        _run_in_parallel([partial(self._connect, server, connected) for server in servers])
         chosen = [server for server in servers if server in connected]
         lanes = np.concatenate([group.lanes for group in job.groups])
         held = [job.held.get(server.address, 0) for server in chosen]
         counts = share_lanes(len(lanes), [connected[server][1] for server in chosen], held) if chosen else []
         ends = np.cumsum([0, *counts])
-        works: list[Callable[[], None]] = []
-        for server, begin, end in zip(chosen, ends[:-1], ends[1:], strict=True):
-            works.append(
-                lambda server=server, part=slice(begin, end): self._fill(server, connected[server][0], job, part)
-            )
+        parts = [slice(begin, end) for begin, end in pairwise(ends.tolist())]
+        works = [
+            partial(self._fill, server, connected[server][0], job, part)
+            for server, part in zip(chosen, parts, strict=True)
+        ]
         _run_in_parallel(works)
 
     def close(self) -> None:
@@ -247,7 +253,8 @@ class Placer:
                 for lanes, settings in job.seeds.settings(np.sort(group.lanes[begin:end])):
                     opened = free.pop() if free else connection.open_sibling()
                     server.adopt(opened)
-                    self.made.append(Made(server, lanes, group.source, self._make(opened, settings)))
+                    world = self._make(opened, settings)
+                    self.made.append(Made(server, lanes, group.source, job.seeds.version, world))
         except ClientError as error:
             self._note(server, error)
         finally:

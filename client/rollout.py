@@ -11,12 +11,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from worldloom.client.distributed import Lanes
 from worldloom.client.errors import ClientError
 from worldloom.client.frames import arrange_channels
 from worldloom.client.replies import Arrays
 from worldloom.client.results import LaneResults, Observing
 from worldloom.client.spaces import LaneSpaces
-from worldloom.client.streams import LaneStreams, StreamOutput
+from worldloom.client.streams import StreamOutput
 from worldloom.client.vector_world import is_frame
 
 MAX_ROLLOUT_STEPS = 2**16 - 1
@@ -33,7 +34,7 @@ class Rollout:
 
     def __init__(
         self,
-        streams: LaneStreams,
+        streams: Lanes,
         observing: Observing,
         spaces: LaneSpaces,
         steps: int,
@@ -112,7 +113,7 @@ class Rollout:
         """Actions: a dict of arrays by name, or one array if the env is flat."""
         return self._spaces.select(self._actions)
 
-    def begin_step(self, streams: LaneStreams) -> Sequence[StreamOutput]:
+    def begin_step(self, streams: Lanes) -> Sequence[StreamOutput]:
         """Return the memory for the observations of the next step. `VectorEnv.step` calls this."""
         if streams is not self._streams:
             raise ClientError("out is a rollout of another env or connection: expected one of this env.rollout(...)")

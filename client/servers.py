@@ -2,8 +2,8 @@
 
 A thread sends each server a health check every 0.4 s, which the server's event loop answers whatever its engine is
 doing. A server that answers none for three of these beats is lost: the thread aborts the connections to it, and whoever
-waits for a reply of it gets LostConnection. So a server that is killed, frozen or cut off is noticed within two seconds.
-A beat counts only while this process runs: being stopped itself is not taken for the silence of others. Lost servers
+waits for a reply of it gets LostConnection. So one that is killed, frozen or cut off is noticed within two seconds. A
+beat counts only while this process runs: being stopped itself is not taken for the silence of others. Lost servers
 are checked on, and may come back.
 """
 
@@ -111,12 +111,13 @@ class Capacity(NamedTuple):
 
 
 class Server:
-    """One server. `state` is written by the thread of the heartbeat, and by `mark_lost`."""
+    """One server. Its state is written by the thread of the heartbeat, and by `mark_lost`."""
 
     def __init__(self, address: str, credentials: Credentials) -> None:
         self.address = address
-        self.state = State.LOST
-        self.has_been_up = False
+        self.is_listed = True
+        """The directory has it. From a server that is not listed any more, lanes are handed over to others."""
+        self._health = State.LOST
         self.full_until_s = 0.0
         """Time of the monotonic clock until which no lanes are placed here, because it had no room for some."""
         self._credentials = credentials
@@ -126,6 +127,11 @@ class Server:
         self._missed = 0
         self._check: Any = None
         self._channel: Any = None
+
+    @property
+    def state(self) -> State:
+        """Its state, as the last health check and the directory tell."""
+        return State.DRAINING if self._health is State.UP and not self.is_listed else self._health
 
     def connect(self, timeout_s: float, transport: str, arrival: Any) -> Connection:
         """Open a connection, which ends when the server is lost."""
@@ -148,8 +154,7 @@ class Server:
             answer = None if self._check is None else _answer_of(self._check)
             if answer is not None:
                 self._missed = 0
-                self.state = State.UP if answer == _SERVING else State.DRAINING
-                self.has_been_up = True
+                self._health = State.UP if answer == _SERVING else State.DRAINING
             elif self._check is not None:
                 self._miss()
             self._check = self._method.future(_SERVICE, timeout=_CHECK_TIMEOUT_S)
@@ -165,11 +170,11 @@ class Server:
             check.result(timeout_s)
         answer = _answer_of(check) if check.done() else None
         if answer is not None:
-            self.state, self.has_been_up = State.UP if answer == _SERVING else State.DRAINING, True
+            self._health = State.UP if answer == _SERVING else State.DRAINING
 
     def mark_lost(self, reason: str) -> None:
         """Take the server for lost until it answers a health check again, and abort the connections to it."""
-        self.state = State.LOST
+        self._health = State.LOST
         with self._lock:
             connections = list(self._connections)
             self._connections.clear()
@@ -265,11 +270,14 @@ class ServerWatch:
             _log.warning("the directory of servers cannot be read (%s): going on with those that are known", error)
             return
         known = dict(self._servers)
-        kept = {one: known.pop(one, None) or Server(one, self._credentials) for one in addresses}
-        # A server that is not listed any more may still drain: it stays until it is lost.
+        kept = {one: known.pop(one) if one in known else Server(one, self._credentials) for one in addresses}
+        # A server that is not listed any more stays until it is lost: lanes are handed over from it.
         kept |= {one: server for one, server in known.items() if server.state is not State.LOST}
-        if kept.keys() != self._servers.keys():
+        listed = {one: one in addresses for one in kept}
+        if listed != {one: server.is_listed for one, server in self._servers.items()}:
             self.changed.set()
+        for one, server in kept.items():
+            server.is_listed = listed[one]
         for one in self._servers.keys() - kept.keys():
             self._servers[one].close()
         self._servers = kept

@@ -20,7 +20,7 @@ from worldloom.client.arguments import (
     parse_seeds,
 )
 from worldloom.client.connections import connect_again
-from worldloom.client.distributed import DistributedLanes, ServerStatus
+from worldloom.client.distributed import DistributedLanes, Lanes, ServerStatus
 from worldloom.client.env_arguments import parse_env_arguments
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError
@@ -350,6 +350,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
     def _connect(self, first_timeout_s: float | None = None) -> None:
         def create(lane_settings: Mapping[str, Any], sibling: VectorWorld | None) -> VectorWorld:
+            assert isinstance(self.address, str), "it is a list, or a directory, only if there are several servers"
             return create_vector_world(
                 self.address,
                 world_settings={**self._world_settings, **lane_settings},
@@ -358,7 +359,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
                 **self._world_arguments,
             )
 
-        self._streams: LaneStreams | DistributedLanes
+        self._streams: Lanes
         if self._servers is None:
             self._streams = LaneStreams(create, self._observing, **self._stream_arguments)
         else:

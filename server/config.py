@@ -53,6 +53,8 @@ class ServeConfig:
     """Renderer: gl draws with OpenGL, cpu on the processor, auto chooses."""
     device: int | None = field(default=None, metadata={"minimum": 0})
     """Graphics device to draw on, by its number in `worldloom doctor`."""
+    threads: int | None = None
+    """Threads that the cpu renderer draws with; one for each processor that the server may use unless given."""
     family: tuple[str, ...] = field(default=(), metadata={"metavar": "MODULE:CLASS"})
     """MODULE:CLASS of a family to add, from an installed module or one in the current directory. May be given again."""
     model_dir: tuple[Path, ...] = field(default=(), metadata={"metavar": "DIRECTORY"})

@@ -250,7 +250,7 @@ async def _wait_for_other_tasks() -> None:
 
 def _make_renderer(config: ServeConfig) -> Renderer:
     choice = choose(config.renderer, config.device)
-    renderer = make_renderer(choice.name, choice.device)
+    renderer = make_renderer(choice.name, choice.device, config.threads)
     log.info("drawing", renderer=renderer.name, device=renderer.device, reason=explain(choice, config.renderer))
     return renderer
 

@@ -134,7 +134,10 @@ def _families(engine: Engine, key: str) -> Iterator[Property | Group]:
 def _capacity(engine: Engine) -> Iterator[Property]:
     directory = engine.directory
     yield Property(
-        "capacity.processors", "Processors that the server may use.", "int64", lambda: len(os.sched_getaffinity(0))
+        "capacity.processors",
+        "Threads of the cpu renderer; processors that the server may use, if it draws with OpenGL.",
+        "int64",
+        lambda: getattr(engine.renderer, "threads", len(os.sched_getaffinity(0))),
     )
     yield Property(
         "capacity.rate",

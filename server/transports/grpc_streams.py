@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import grpc
 
-from worldloom.protos.errors import ResourceExhausted
+from worldloom.protos.errors import ResourceExhausted, Unavailable
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import error_reply
 from worldloom.server.engine.engine import SHUTTING_DOWN
