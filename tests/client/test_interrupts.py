@@ -21,6 +21,7 @@ from scripts.support.server_process import ServerProcess
 from tests.support.own_thread import in_own_thread
 from tests.support.shared_server import Served
 from worldloom import ClientError, LostConnection, VectorEnv, make_dm_env
+from worldloom.client.streams import LaneStream, LaneStreams
 
 HANDING_OVER = ("vector_env.py", "episodes.py", "rollout.py", "results.py", "spaces.py")
 """Modules that a result passes through after it was taken, on its way to the caller."""
@@ -28,6 +29,11 @@ MAX_OCCURRENCES = 3
 """Times that a line is interrupted: lines of loops come again."""
 CALLS_WITHOUT_NEW_LINES = 25
 """Calls after which all lines count as seen: some belong to ends of episodes, or to replies that come late."""
+
+
+def first_stream(env: VectorEnv) -> LaneStream:
+    assert isinstance(env._streams, LaneStreams)
+    return env._streams._streams[0]
 
 
 class Interrupts:
@@ -117,7 +123,7 @@ def test_interrupts_at_each_line_of_a_step(server: Served, transport: Any, autor
                 with pytest.raises(ClientError, match="nothing to receive"):
                     env.recv()
                 found = env.step(actions)
-            elif found is None and env._streams._streams[0].is_under_way:
+            elif found is None and first_stream(env).is_under_way:
                 received += 1
                 found = env.recv()
             expected = other.step(actions)
@@ -168,7 +174,7 @@ def test_interrupts_at_each_line_of_a_send_of_some_lanes(server: Served, transpo
             actions = rng.integers(0, 3, 3)
             env.send(actions[:1], [0])
             interrupts.call(partial(env.send, actions[1:], [1, 2]))
-            if not env._streams._streams[0].is_under_way:
+            if not first_stream(env).is_under_way:
                 env.send(actions[1:], [1, 2])
             assert_same(env.recv(), other.step(actions))
 

@@ -130,6 +130,44 @@ def test_a_signal_ends_streams_with_a_reason() -> None:
         assert "ERROR" not in server.log
 
 
+def test_a_draining_server_serves_the_streams_that_it_has() -> None:
+    with (
+        ServerProcess(*CPU, *ANY_PORT, "--drain-s", "100") as server,
+        channel_to(server.address) as channel,
+        StreamClient(server.address) as stream,
+    ):
+        stream.join(stream.create("catch"))
+        stream.step()
+        server.process.terminate()
+        while health_of(channel, "dm_env_rpc.v1.Environment") == SERVING:
+            pass
+        with StreamClient(server.address) as late, pytest.raises(grpc.RpcError, match="shutting down") as caught:
+            late.create("catch")
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        for _ in range(50):
+            assert stream.step("eye.rgb").observations["eye.rgb"].any()
+        assert server.process.poll() is None
+        stream.close()
+        assert server.wait() == 0
+        assert "draining signal=SIGTERM drain_s=100" in server.log
+
+
+@pytest.mark.parametrize("how", ["time", "signal"])
+def test_draining_ends_after_its_time_or_with_a_second_signal(how: str) -> None:
+    drain_s = "0.5" if how == "time" else "100"
+    with ServerProcess(*CPU, *ANY_PORT, "--drain-s", drain_s) as server, StreamClient(server.address) as stream:
+        stream.join(stream.create("catch"))
+        server.process.terminate()
+        if how == "signal":
+            while "draining" not in server.log:
+                stream.step()
+            server.process.terminate()
+        with pytest.raises(grpc.RpcError, match="the server is shutting down"):
+            while True:
+                stream.step()
+        assert server.wait() == 0
+
+
 STUCK = """
 import sys, grpc
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc

@@ -24,7 +24,7 @@ LIGHTS: dict[str, list[float]] = {
 }
 
 
-TOP_LEVEL = {"server", "limits", "create_settings", "join_settings", "families", "counters", "timers"}
+TOP_LEVEL = {"server", "limits", "create_settings", "join_settings", "families", "capacity", "counters", "timers"}
 
 
 def joined(harness: EngineHarness, family: str = "maze", world: str | None = None, **settings: Any) -> Stream:
