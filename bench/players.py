@@ -21,14 +21,14 @@ class Player:
 
     def __init__(
         self,
-        where: tuple[str, str],
+        where: tuple[str | list[str], str],
         family: str,
         lanes: int,
         settings: Mapping[str, Any] | None = None,
         observations: list[str] | None = None,
         is_still: bool = False,
     ) -> None:
-        """`where` is an address and a transport; actions are random, or all zero if `is_still`."""
+        """`where` is an address, or several, and a transport; actions are random, or all zero if `is_still`."""
         address, transport = where
         arguments: dict[str, Any] = {"transport": transport, "settings": settings, "observations": observations}
         self.env = VectorEnv(address, family, lanes, **arguments)

@@ -42,9 +42,6 @@ class ServerStatus(NamedTuple):
 class DistributedLanes:
     """All lanes of an env, over the streams of several servers. It has the methods of LaneStreams."""
 
-    has_shared_frames = False
-    """Frames are copied into the arrays of all lanes."""
-
     def __init__(
         self,
         directory: ServerDirectory,
@@ -95,6 +92,11 @@ class DistributedLanes:
         return self._homes.template_lanes
 
     @property
+    def has_shared_frames(self) -> bool:
+        """Servers draw into the arrays of all lanes, as soon as there was a step."""
+        return self._table.has_shared_frames
+
+    @property
     def unshared_steps(self) -> int:
         """Steps of all streams whose frames came in the replies because no shared memory was free."""
         return sum(stream.world.unshared_steps for stream in self._homes.streams.values())
@@ -119,6 +121,7 @@ class DistributedLanes:
         """Reset lanes and ask for their first observations. Seeds and mask are of all lanes."""
         self._homes.results.clear()
         self._table.drop_owed()
+        self._table.forget_outputs()
         self._out = None
         if seeds is not None:
             self._homes.seeds.give(seeds, mask)
@@ -170,14 +173,16 @@ class DistributedLanes:
         self._homes.tend()
         self._out = None if outputs is None else outputs[0].arrays
         self._table.owe(slice(None))
-        for stream in list(self._homes.streams.values()):
-            if stream.home_count:
-                self._homes.attempt(stream, partial(stream.step, actions, None))
+        streams = [stream for stream in self._homes.streams.values() if stream.home_count]
+        parts = self._table.make_outputs(streams, self._out)
+        for stream in streams:
+            self._homes.attempt(stream, partial(stream.step, actions, parts.get(stream)))
 
     def send(self, actions: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
         """Give actions, which are valid, to these lanes; step the streams whose lanes all have one."""
         self._homes.tend()
         self._out = None
+        self._table.forget_outputs()
         self._table.owe(lanes)
         for stream in list(self._homes.streams.values()):
             rows = np.flatnonzero(np.isin(lanes, stream.lanes))

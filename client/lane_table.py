@@ -5,9 +5,7 @@ written into arrays of all lanes, each stream's into the rows of its lanes; park
 lost, as they were last observed.
 """
 
-import sys
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,10 +16,8 @@ from worldloom.client.replies import Arrays
 from worldloom.client.results import LAST, LaneResults, Observing
 from worldloom.client.servers import Server
 from worldloom.client.specs import Spec
+from worldloom.client.step_arrays import Outputs, StepArrays
 from worldloom.client.streams import LaneStream
-
-_KEPT_ARRAYS = 4
-"""Sets of arrays for results that are used again, once the program has dropped them."""
 
 
 class PlacedStream(LaneStream):
@@ -31,6 +27,7 @@ class PlacedStream(LaneStream):
         super().__init__(made.world, made.lanes, observing, results)
         self.number = number
         self.server: Server = made.server
+        self.shared_parts = made.shared_parts
         self.is_home = np.zeros(len(made.lanes), bool)
         """Mask of the lanes whose home this is."""
         self.is_needed = self.is_home
@@ -83,17 +80,41 @@ class LaneTable:
         self._parked: Arrays = {}
         """Last observations of lanes that were lost."""
         self._observing = observing
-        self._free = _FreeArrays()
-        self._shapes: dict[str, tuple[tuple[int, ...], Any]] = {}
-        """Shape and dtype of one lane's observations, as the caller gets them."""
+        self._arrays = StepArrays(observing, lanes)
+        self._in_place: tuple[Arrays, Outputs] | None = None
+        """Arrays of the step under way, and each stream's part of them, where its results are written at once."""
 
     def use_specs(self, specs: Mapping[str, Spec]) -> None:
         """Take the specs of a world, which all others have, too."""
-        for name in self._observing.names:
-            spec = specs[name]
-            self._shapes[name] = (self._observing.arranged_shape(name, spec.shape[1:]), spec.wire_dtype)
+        self._arrays.use_specs(specs)
         lanes = len(self.home)
-        self._parked = {name: np.zeros((lanes, *shape), dtype) for name, (shape, dtype) in self._shapes.items()}
+        self._parked = {name: np.zeros((lanes, *shape), dtype) for name, (shape, dtype) in self._arrays.shapes.items()}
+
+    @property
+    def has_shared_frames(self) -> bool:
+        """Servers draw into the arrays that are returned."""
+        return self._arrays.is_joined
+
+    def make_outputs(self, streams: Sequence[PlacedStream], out: Arrays | None) -> Outputs:
+        """Return the arrays that the results of each stream in a step of all lanes are to be written into.
+
+        There are none while lanes are on their way from one stream to another: then `merge` copies what is needed.
+        """
+        self._in_place = None
+        if any(not (stream.is_home.all() and isinstance(stream.part, slice)) for stream in streams):
+            self._arrays.drop_joined()
+            return {}
+        in_order = sorted(streams, key=lambda stream: int(stream.lanes[0]))
+        if sum(len(stream.lanes) for stream in in_order) < len(self.home):  # some are parked
+            self._arrays.drop_joined()
+            return {}
+        self._in_place = self._arrays.make_outputs(in_order, out)
+        return self._in_place[1]
+
+    def forget_outputs(self) -> None:
+        """Have results of the next step merged, wherever they are."""
+        self._in_place = None
+        self._arrays.drop_joined()
 
     @property
     def is_parked(self) -> np.ndarray:
@@ -151,9 +172,15 @@ class LaneTable:
             is_row[stream.home_lanes] = True
         lanes = np.flatnonzero(is_row)
         rows_of = np.cumsum(is_row) - 1
+        # Memory that is shared with a server which was lost in this step is not given to the caller: it may be frozen,
+        # and go on drawing when it wakes up.
+        is_in_place = len(lanes) == len(is_row) and (out is not None or not self.is_owed_loss.any())
+        arrays, outputs = (self._in_place if is_in_place else None) or (None, {})
+        if arrays is None:
+            arrays = self._arrays.make(len(lanes)) if out is None else out
         merged = LaneResults(
             lanes=lanes,
-            observations=self._make_arrays(len(lanes)) if out is None else out,
+            observations=arrays,
             reward=np.zeros(len(lanes)),
             terminated=np.zeros(len(lanes), bool),
             truncated=np.zeros(len(lanes), bool),
@@ -163,7 +190,7 @@ class LaneTable:
             final={},
             is_lost=np.zeros(len(lanes), bool),
         )
-        finals = [self._write_stream(stream, results[stream], merged, rows_of) for stream in streams]
+        finals = [self._write_stream(stream, results[stream], merged, rows_of, stream in outputs) for stream in streams]
         finals.append(self._write_lost(merged, rows_of))
         _join_finals(merged, [(rows, values) for rows, values in finals if len(rows)])
         assert merged.is_held is not None
@@ -177,16 +204,25 @@ class LaneTable:
         return merged
 
     def _write_stream(
-        self, stream: PlacedStream, part: LaneResults, merged: LaneResults, rows_of: np.ndarray
+        self,
+        stream: PlacedStream,
+        part: LaneResults,
+        merged: LaneResults,
+        rows_of: np.ndarray,
+        is_in_place: bool,
     ) -> tuple[np.ndarray, Arrays]:
-        """Write the results of a stream into its rows; return the rows of final observations, and these."""
+        """Write the results of a stream into its rows, but for observations that are there already.
+
+        Return the rows of final observations, and these.
+        """
         home_rows = rows_of[stream.home_lanes]
         rows: Any = home_rows
         if rows[-1] - rows[0] == len(rows) - 1:  # without gaps: copied at once
             rows = slice(int(rows[0]), int(rows[-1]) + 1)
         own: Any = slice(None) if stream.is_home.all() else stream.is_home
-        for name, array in merged.observations.items():
-            array[rows] = part.observations[name][own]
+        if not is_in_place:
+            for name, array in merged.observations.items():
+                array[rows] = part.observations[name][own]
         for field in ("reward", "terminated", "truncated", "step_type"):
             getattr(merged, field)[rows] = getattr(part, field)[own]
         assert merged.is_held is not None
@@ -219,12 +255,6 @@ class LaneTable:
             return rows[:0], {}
         return rows, {name: array[lost] for name, array in self._parked.items()}
 
-    def _make_arrays(self, rows: int) -> Arrays:
-        """Return arrays for the observations of so many lanes; for all lanes, those of before if they are free."""
-        if rows == len(self.home):
-            return self._free.take(rows, self._shapes)
-        return {name: np.empty((rows, *shape), dtype) for name, (shape, dtype) in self._shapes.items()}
-
 
 def _join_finals(merged: LaneResults, finals: Sequence[tuple[np.ndarray, Arrays]]) -> None:
     """Set the final observations, in the order of their rows."""
@@ -234,27 +264,3 @@ def _join_finals(merged: LaneResults, finals: Sequence[tuple[np.ndarray, Arrays]
         merged.final_rows = rows[order]
         names = finals[0][1]
         merged.final = {name: np.concatenate([values[name] for _, values in finals])[order] for name in names}
-
-
-class _FreeArrays:
-    """Arrays of all lanes that are used again when nothing else refers to them: new memory costs time for each page."""
-
-    def __init__(self) -> None:
-        self._ring: deque[Arrays] = deque(maxlen=_KEPT_ARRAYS)
-
-    def take(self, rows: int, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> Arrays:
-        """Return arrays that nobody else has: some of before, or new ones."""
-        for arrays in self._ring:
-            if _count_references(arrays) <= _FREE_REFERENCES:
-                return dict(arrays)
-        new = {name: np.empty((rows, *shape), dtype) for name, (shape, dtype) in shapes.items()}
-        self._ring.append(new)
-        return dict(new)
-
-
-def _count_references(arrays: Arrays) -> int:
-    return max(map(sys.getrefcount, arrays.values()))
-
-
-_FREE_REFERENCES = _count_references({"": np.empty(1)})
-"""References to an array that a dict alone has, as they are counted."""

@@ -22,6 +22,7 @@ from google.rpc import code_pb2
 from worldloom.client.connections import Connection
 from worldloom.client.errors import ClientError, LostConnection, ServerError
 from worldloom.client.servers import Capacity, PolledEvent, Server, ServerWatch, State, read_capacity
+from worldloom.client.shared_memory import SharedPart
 from worldloom.client.vector_world import VectorWorld, connection_transport
 from worldloom.client.world import World
 
@@ -155,6 +156,8 @@ class Made(NamedTuple):
     source: int | None
     seed_version: int
     world: VectorWorld
+    shared_parts: dict[str, SharedPart] | None
+    """Its frames in shared memory, if they come in any."""
 
 
 class Placer:
@@ -254,7 +257,7 @@ class Placer:
                     opened = free.pop() if free else connection.open_sibling()
                     server.adopt(opened)
                     world = self._make(opened, settings)
-                    self.made.append(Made(server, lanes, group.source, job.seeds.version, world))
+                    self.made.append(Made(server, lanes, group.source, job.seeds.version, world, world.shared_parts()))
         except ClientError as error:
             self._note(server, error)
         finally:

@@ -6,12 +6,14 @@ over; if there is none, it asks for frames in the reply instead (`SharedFrames.c
 observations never has to, and its steps are drawn into few sets, which stay in the processor's cache.
 """
 
+import ctypes
 import mmap
 import os
 import stat
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from worldloom.client.errors import BadReply
 from worldloom.client.specs import Spec
 from worldloom.protos.shared_memory import CHOICE_OFFSET, HEADER_BYTES
 
+_REMAP_MAY_MOVE, _REMAP_FIXED = 1, 2
+"""Flags of mremap, from sys/mman.h."""
 _MAX_PLACE_BYTES = 32 << 20
 """Bytes of positions that are known at a time: some for each set of frames in the ring."""
 
@@ -35,8 +39,8 @@ class SharedFrames:
         self.ring_size = ring_size
         self._process = os.getpid()
         self._choice = self._memory[CHOICE_OFFSET : CHOICE_OFFSET + 8].view(np.int64)
-        self._address: int = self._memory.__array_interface__["data"][0]
-        self._views: list[list[weakref.ref[_FrameView]]] = [[] for _ in range(ring_size)]
+        self.address: int = self._memory.__array_interface__["data"][0]
+        self._views: list[list[weakref.ref[_FrameView] | weakref.ref[_JoinedView]]] = [[] for _ in range(ring_size)]
         """The views of each ring index that may be alive."""
         self._wholes: list[weakref.ref[_FrameView]] = []
         """Views of all of the ring that may be alive."""
@@ -59,6 +63,10 @@ class SharedFrames:
         self._choice[0] = 1 + ring_index
         return True
 
+    def hold(self, ring_index: int, view: "_JoinedView") -> None:
+        """Have a set of frames in use for as long as a view of it is alive."""
+        self._views[ring_index].append(weakref.ref(view))
+
     @property
     def is_whole_in_use(self) -> bool:
         """An array of all of the ring is alive."""
@@ -73,7 +81,7 @@ class SharedFrames:
         """
         start = HEADER_BYTES + offset
         shape = (self.ring_size, *spec.shape)
-        view = _FrameView(self._memory, self._address + start, shape, spec, set_bytes)
+        view = _FrameView(self._memory, self.address + start, shape, spec, set_bytes)
         self._wholes.append(weakref.ref(view))
         return np.asarray(view)
 
@@ -93,7 +101,7 @@ class SharedFrames:
         return frames
 
     def _view(self, ring_index: int, offset: int, spec: Spec) -> np.ndarray:
-        view = _FrameView(self._memory, self._address + offset, spec.shape, spec)
+        view = _FrameView(self._memory, self.address + offset, spec.shape, spec)
         self._views[ring_index] = [other for other in self._views[ring_index] if other() is not None]
         self._views[ring_index].append(weakref.ref(view))
         return np.asarray(view)
@@ -112,7 +120,54 @@ class SharedFrames:
             )
 
 
-def _is_free(views: "list[weakref.ref[_FrameView]]") -> bool:
+class SharedPart(NamedTuple):
+    """Frames in a segment that become a part of one array."""
+
+    shared: SharedFrames
+    offset: int
+    """Offset of the frames in each set."""
+    set_bytes: int
+    size_bytes: int
+
+
+def join_frames(
+    parts: Sequence[SharedPart | int], ring_index: int, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    """Return one array over frames of several segments, without a copy: their pages are mapped one after the other.
+
+    A number instead of a part stands for so many bytes of memory of this process. All sizes have to be multiples of a
+    page; OSError if the pages cannot be mapped. While the array or a part of it is alive, the set of frames is in use.
+    """
+    view = _JoinedView([part if isinstance(part, int) else part.size_bytes for part in parts], shape, dtype)
+    address = view.address
+    for part in parts:
+        if isinstance(part, int):
+            address += part
+            continue
+        source = part.shared.address + HEADER_BYTES + ring_index * part.set_bytes + part.offset
+        # With a size of 0, the pages are mapped here and stay mapped there.
+        if _remap(source, 0, part.size_bytes, _REMAP_MAY_MOVE | _REMAP_FIXED, address) != address:
+            raise OSError(ctypes.get_errno(), "the server's memory cannot be mapped again")
+        part.shared.hold(ring_index, view)
+        address += part.size_bytes
+    return np.asarray(view)
+
+
+_remap = ctypes.CDLL(None, use_errno=True).mremap
+_remap.restype = ctypes.c_void_p
+_remap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+
+
+class _JoinedView:
+    """Memory for the parts of one array. Arrays over it keep this alive; this keeps all parts mapped."""
+
+    def __init__(self, sizes: Sequence[int], shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._memory = np.frombuffer(mmap.mmap(-1, sum(sizes)), np.uint8)
+        self.address: int = self._memory.__array_interface__["data"][0]
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (self.address, False)}
+
+
+def _is_free(views: "list[weakref.ref[_FrameView] | weakref.ref[_JoinedView]]") -> bool:
     return all(view() is None for view in views)
 
 

@@ -15,6 +15,7 @@ from worldloom.client.frames import FrameStack, arrange_channels, restore_channe
 from worldloom.client.replies import Arrays
 from worldloom.client.requests import StepWriter
 from worldloom.client.results import FINAL_SUFFIX, FIRST, LAST, OF_LAST_STEP, LaneResults, Observing, merge_results
+from worldloom.client.shared_memory import SharedPart
 from worldloom.client.vector_world import StepTarget, VectorWorld, is_frame
 
 _Mask: TypeAlias = np.ndarray | None
@@ -52,6 +53,8 @@ class LaneStream:
         """Lanes that have an action for the next step, while others have none."""
         self.is_needed: np.ndarray | None = None
         """Mask of the lanes whose actions a step waits for; None: all."""
+        self.shared_parts: dict[str, SharedPart] | None = None
+        """Its frames in shared memory, if they may become parts of arrays of all lanes."""
         self.has_some_actions = False
         self.rendered_frames: np.ndarray | None = None
         """The frames of the last step or reset, for `render`."""

@@ -24,7 +24,7 @@ from worldloom.client.connections import (
 from worldloom.client.errors import BadReply, ClientError, NoSharedMemory, ServerError
 from worldloom.client.replies import Arrays, StepReader
 from worldloom.client.requests import StepWriter, write_observation_request, write_step
-from worldloom.client.shared_memory import SharedFrames
+from worldloom.client.shared_memory import SharedFrames, SharedPart
 from worldloom.client.specs import Spec, dtypes_and_shapes, parse_specs
 from worldloom.client.world import World
 from worldloom.kernels.outputs import OUTPUT_NAMES
@@ -180,6 +180,17 @@ class VectorWorld:
             every = {name: arrays[name] if name in arrays else spec.empty() for name, spec in self.observations.items()}
             buffer = connection.array_buffer(every)
         return StepTarget(arrays, ring_index, None if ring_index is None else self._shared, buffer)
+
+    def shared_parts(self) -> dict[str, SharedPart] | None:
+        """Return where the frames of each observation are in shared memory; None if they do not come in any."""
+        if self._shared is None:
+            return None
+        set_bytes = int(self.read_property("shm.slot_bytes"))
+        return {
+            name: SharedPart(self._shared, int(self.read_property(f"shm.offsets.{name}")), set_bytes, spec.size_bytes)
+            for name, spec in self.observations.items()
+            if is_frame(name)
+        }
 
     def read_property(self, key: str) -> Any:
         """Read a property of the server or of this world."""

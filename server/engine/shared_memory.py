@@ -27,8 +27,8 @@ RING_SIZE = 4
 """Sets of frames unless the client asks for more: the latest, and those that it may still read."""
 MAX_RING_SIZE = 1 << 16
 """Most sets of frames of a segment. Its bytes are limited, too."""
-_ALIGNMENT_BYTES = 64
-"""Alignment of frames, so that clients can read them as arrays of any dtype."""
+_ALIGNMENT_BYTES = 4096
+"""Alignment of frames: a page, so that clients can map the frames of several segments one after the other."""
 
 
 class Segment:

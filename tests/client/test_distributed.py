@@ -21,12 +21,11 @@ from scripts.support.server_process import ServerProcess
 from scripts.support.splitmix import mix
 from tests.support.proxy import Proxy
 from worldloom.client import CannotConnect, ClientError, LostConnection, ServerError, VectorEnv
-from worldloom.client.servers import BEAT_S
 
 pytestmark = pytest.mark.slow
 
 LANES = 24
-MODES = ["next_step", "same_step", "disabled"]
+MODES: list[Any] = ["next_step", "same_step", "disabled"]
 # A push to one side ends an episode at the end of the rail, others end by their time limit: at different times.
 GIVEN: dict[str, Any] = {
     "width": 8,
@@ -143,9 +142,9 @@ def addresses(processes: list[ServerProcess]) -> list[str]:
     return [process.address for process in processes]
 
 
-def reference(steps: int, mode: str = "next_step", family: str = "cartpole", **more: Any) -> Player:
+def reference(steps: int, mode: Any = "next_step", family: str = "cartpole", **more: Any) -> Player:
     """Play the same in this process."""
-    with VectorEnv("local", family, LANES, renderer="cpu", autoreset=mode, **{**GIVEN, **more}) as env:  # type: ignore[arg-type]
+    with VectorEnv("local", family, LANES, renderer="cpu", autoreset=mode, **{**GIVEN, **more}) as env:
         player = Player(env)
         player.step(steps)
         return player
@@ -161,9 +160,9 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_lanes_have_the_bytes_of_one_world_wherever_they_are(
-    three: list[ServerProcess], mode: str, transport: str
+    three: list[ServerProcess], mode: Any, transport: Any
 ) -> None:
-    with VectorEnv(addresses(three), "cartpole", LANES, autoreset=mode, transport=transport, **GIVEN) as env:  # type: ignore[arg-type]
+    with VectorEnv(addresses(three), "cartpole", LANES, autoreset=mode, transport=transport, **GIVEN) as env:
         assert sorted(server.lanes for server in env.servers) == [8, 8, 8]
         player = Player(env)
         player.step(60)
@@ -172,11 +171,11 @@ def test_lanes_have_the_bytes_of_one_world_wherever_they_are(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_killed_server_costs_its_lanes_one_episode_and_nobody_else_anything(mode: str) -> None:
+def test_a_killed_server_costs_its_lanes_one_episode_and_nobody_else_anything(mode: Any) -> None:
     with (
         started_servers(3) as started,
         VectorEnv(addresses(started), "cartpole", LANES, autoreset=mode, **GIVEN) as env,
-    ):  # type: ignore[arg-type]
+    ):
         player = Player(env)
         player.step(30)
         held = [server.lanes for server in env.servers]
@@ -193,7 +192,7 @@ def test_a_killed_server_costs_its_lanes_one_episode_and_nobody_else_anything(mo
     check_losses(player, lost, mode)
 
 
-def check_losses(player: Player, lost: np.ndarray, mode: str) -> None:
+def check_losses(player: Player, lost: np.ndarray, mode: Any) -> None:
     """Check the reports of lost lanes: truncated without reward, as last observed, then a new episode."""
     for before, seen in zip(player.seen, player.seen[1:], strict=False):
         rows = np.flatnonzero(seen.lost)
@@ -235,9 +234,9 @@ def test_seeds_after_a_loss_follow_from_the_lane_and_the_count_of_losses(seed: i
 
 
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
-def test_a_frozen_server_is_noticed_and_may_come_back(transport: str) -> None:
+def test_a_frozen_server_is_noticed_and_may_come_back(transport: Any) -> None:
     with started_servers(2) as started:
-        with VectorEnv(addresses(started), "cartpole", LANES, transport=transport, **GIVEN) as env:  # type: ignore[arg-type]
+        with VectorEnv(addresses(started), "cartpole", LANES, transport=transport, **GIVEN) as env:
             player = Player(env)
             player.step(10)
             os.kill(started[0].pid, signal.SIGSTOP)
@@ -272,9 +271,9 @@ def test_a_server_that_is_cut_off_is_noticed(three: list[ServerProcess]) -> None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_drained_server_hands_its_lanes_over_and_none_is_lost(mode: str) -> None:
+def test_a_drained_server_hands_its_lanes_over_and_none_is_lost(mode: Any) -> None:
     with started_servers(2, "--drain-s", "100") as started:
-        with VectorEnv(addresses(started), "cartpole", LANES, autoreset=mode, frame_stack=2, **GIVEN) as env:  # type: ignore[arg-type]
+        with VectorEnv(addresses(started), "cartpole", LANES, autoreset=mode, frame_stack=2, **GIVEN) as env:
             player = Player(env)
             player.step(10)
             os.kill(started[0].pid, signal.SIGTERM)
@@ -289,28 +288,28 @@ def test_a_drained_server_hands_its_lanes_over_and_none_is_lost(mode: str) -> No
 @pytest.mark.parametrize("family", ["maze", "catch"])
 def test_other_families_are_handed_over_too(family: str) -> None:
     steps = {"maze": {"max_steps": 30}, "catch": {}}[family]
-    given = {"width": 8, "height": 8, "settings": steps}
-    with started_servers(2, "--drain-s", "100") as started:
-        with (
-            VectorEnv(addresses(started), family, LANES, **given) as env,  # type: ignore[arg-type]
-            VectorEnv("local", family, LANES, renderer="cpu", **given) as local,  # type: ignore[arg-type]
-        ):
-            found, expected = env.reset(seed=1)[0], local.reset(seed=1)[0]
-            local.action_space.seed(0)
-            count = moved_at = 0
-            while count < moved_at + 60:
-                assert np.array_equal(found["eye.rgb"], expected["eye.rgb"]), count
-                actions = local.action_space.sample()
-                (found, *outcome, info), (expected, *theirs, _) = env.step(actions), local.step(actions)
-                assert not info["lost"].any()
-                for mine, other in zip(outcome, theirs, strict=True):
-                    assert np.array_equal(mine, other), count
-                count += 1
-                if count == 10:
-                    os.kill(started[0].pid, signal.SIGTERM)
-                if count < 10 or env.servers[0].lanes == LANES // 2:
-                    moved_at = count
-                assert count < 2000
+    given: dict[str, Any] = {"width": 8, "height": 8, "settings": steps}
+    with (
+        started_servers(2, "--drain-s", "100") as started,
+        VectorEnv(addresses(started), family, LANES, **given) as env,
+        VectorEnv("local", family, LANES, renderer="cpu", **given) as local,
+    ):
+        found, expected = env.reset(seed=1)[0], local.reset(seed=1)[0]
+        local.action_space.seed(0)
+        count = moved_at = 0
+        while count < moved_at + 60:
+            assert np.array_equal(found["eye.rgb"], expected["eye.rgb"]), count
+            actions = local.action_space.sample()
+            (found, *outcome, info), (expected, *theirs, _) = env.step(actions), local.step(actions)
+            assert not info["lost"].any()
+            for mine, other in zip(outcome, theirs, strict=True):
+                assert np.array_equal(mine, other), count
+            count += 1
+            if count == 10:
+                os.kill(started[0].pid, signal.SIGTERM)
+            if count < 10 or env.servers[0].lanes == LANES // 2:
+                moved_at = count
+            assert count < 2000
 
 
 def test_lanes_are_parked_while_there_is_no_room() -> None:
@@ -353,32 +352,28 @@ def test_nothing_hangs_when_all_servers_are_gone() -> None:
 
 
 def test_recv_gives_the_lanes_that_are_ready_and_waits_for_no_slow_server(three: list[ServerProcess]) -> None:
+    expected = reference(12)
     with VectorEnv(addresses(three), "cartpole", LANES, **GIVEN) as env:
         env.reset(seed=5)
-        expected = reference(20)
-        rows = dict.fromkeys(range(LANES), 0)
+        steps = np.zeros(LANES, int)
         os.kill(three[0].pid, signal.SIGSTOP)
         try:
             env.send(force(0))
-            began_s = time.monotonic()
-            while time.monotonic() - began_s < BEAT_S:  # before it is taken for lost
+            for _ in range(12):
                 found, reward, *_, info = env.recv(min_lanes=4)
-                assert len(info["env_id"]) < LANES
-                for row, lane in enumerate(info["env_id"].tolist()):
-                    rows[lane] += 1
-                    if rows[lane] <= 20:
-                        seen = expected.seen[rows[lane]]
-                        assert reward[row] == seen.reward[lane]
-                        assert np.array_equal(found["eye.rgb"][row], seen.observations["eye.rgb"][lane])
-                steps = np.array([rows[lane] for lane in info["env_id"].tolist()])
-                actions = np.array(
-                    [force(step)["force"][lane] for lane, step in zip(info["env_id"], steps, strict=True)]
-                )
-                env.send({"force": actions}, info["env_id"])
+                lanes = info["env_id"]
+                if info["lost"].any():  # on a busy machine: it was frozen for too long
+                    break
+                steps[lanes] += 1
+                for row, lane in enumerate(lanes.tolist()):
+                    seen = expected.seen[steps[lane]]
+                    assert reward[row] == seen.reward[lane]
+                    assert np.array_equal(found["eye.rgb"][row], seen.observations["eye.rgb"][lane])
+                env.send({"force": np.array([force(steps[lane])["force"][lane] for lane in lanes])}, lanes)
         finally:
             os.kill(three[0].pid, signal.SIGCONT)
-        assert sorted(set(rows.values()))[0] == 0
-        assert max(rows.values()) > 3
+        assert steps.min() == 0
+        assert steps.max() > 3
 
 
 def test_an_env_over_servers_takes_memory_for_results_and_can_be_pickled(three: list[ServerProcess]) -> None:
@@ -436,7 +431,7 @@ def test_errors_say_what_to_do(three: list[ServerProcess]) -> None:
         with pytest.raises(ClientError, match="while another is under way"):
             env.send(force(0))
         env.recv(min_lanes=4)
-        with pytest.raises(ClientError, match="min_lanes is 24 with|nothing to receive"):
+        with pytest.raises(ClientError, match=r"min_lanes is 24 with|nothing to receive"):
             env.recv(min_lanes=24)
 
 
@@ -467,3 +462,63 @@ def test_nothing_is_left_on_the_servers(three: list[ServerProcess]) -> None:
     assert lanes() > 0
     env.close()
     wait_for(lambda: lanes() == 0)
+
+
+SQUARE: dict[str, Any] = {**GIVEN, "width": 64, "height": 64, "observations": ["eye.rgb", "eye.depth", "pose"]}
+"""Frames of 64 × 64: whole pages, which are mapped as one array."""
+
+
+def test_servers_on_this_machine_draw_into_one_array(three: list[ServerProcess]) -> None:
+    expected = reference(40, **SQUARE)
+    with VectorEnv(addresses(three), "cartpole", LANES, **SQUARE) as env:
+        kept = [env.reset(seed=5)[0]]
+        kept += [env.step(force(step))[0] for step in range(3)]
+        assert env.has_shared_frames
+        rows = [kept[-1]["eye.rgb"][lane] for lane in (3, 20)]
+        del kept[2:]
+        env.step(force(3))
+        for step in range(4, 40):
+            found = env.step(force(step))[0]
+            for name in found:
+                assert np.array_equal(found[name], expected.seen[step + 1].observations[name]), (step, name)
+        found["eye.rgb"][:] = 7  # it belongs to the caller
+        assert env.unshared_steps == 0
+        # Those that the program has kept have not changed, though the servers draw into the same memory.
+        for row, lane in zip(rows, (3, 20), strict=True):
+            assert np.array_equal(row, expected.seen[3].observations["eye.rgb"][lane])
+        for array, seen in zip(kept, expected.seen, strict=False):
+            assert np.array_equal(array["eye.rgb"], seen.observations["eye.rgb"])
+
+
+def test_keeping_many_steps_is_slower_and_right(three: list[ServerProcess], caplog: pytest.LogCaptureFixture) -> None:
+    with VectorEnv(addresses(three), "cartpole", LANES, **SQUARE) as env:
+        kept = [env.reset(seed=5)[0], *(env.step(force(step))[0] for step in range(20))]
+        assert env.unshared_steps > 0
+    assert "instead of shared memory" in caplog.text
+    for array, seen in zip(kept, reference(20, **SQUARE).seen, strict=True):
+        assert all(np.array_equal(array[name], seen.observations[name]) for name in array)
+
+
+def test_a_server_that_wakes_up_does_not_draw_into_arrays_of_the_program() -> None:
+    with started_servers(2) as started, VectorEnv(addresses(started), "cartpole", LANES, **SQUARE) as env:
+        env.reset(seed=5)
+        last = env.step(force(0))[0]["eye.rgb"].copy()
+        os.kill(started[1].pid, signal.SIGSTOP)
+        found, *_, info = env.step(force(1))
+        os.kill(started[1].pid, signal.SIGCONT)
+        lost = info["lost"]
+        assert lost.sum() == LANES // 2
+        before = found["eye.rgb"].copy()
+        assert np.array_equal(before[lost], last[lost])
+        wait_for(lambda: all(server.state == "up" for server in env.servers))
+        time.sleep(0.2)  # it has answered a health check: its engine draws what it was asked to
+        assert np.array_equal(found["eye.rgb"], before)
+
+
+def test_transports_can_be_mixed(three: list[ServerProcess]) -> None:
+    with Proxy(three[0].address) as proxy:  # of which the local socket is another one's
+        given = [proxy.address, three[1].address]
+        with VectorEnv(given, "cartpole", LANES, transport="grpc", **SQUARE) as env:
+            player = Player(env)
+            player.step(30)
+    check_same(player, reference(30, **SQUARE), np.arange(LANES))

@@ -163,9 +163,13 @@ def test_draining_ends_after_its_time_or_with_a_second_signal(how: str) -> None:
                 stream.step()
             server.process.terminate()
         with pytest.raises(grpc.RpcError, match="the server is shutting down"):
-            while True:
-                stream.step()
+            _step_for_ever(stream)
         assert server.wait() == 0
+
+
+def _step_for_ever(stream: StreamClient) -> None:
+    while True:
+        stream.step()
 
 
 STUCK = """

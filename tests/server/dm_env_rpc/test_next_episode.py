@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scripts.support.engine_streams import EngineHarness, Stream, refused
+from worldloom.server.engine.timing import StageTimer
 
 SIZE: dict[str, Any] = {"width": 8, "height": 6}
 SETTINGS: dict[str, Any] = {"seed": 4, "lanes": 3, "rail": 2.0, "max_steps": 5}
@@ -133,5 +134,7 @@ def test_the_capacity_of_a_server(harness: EngineHarness) -> None:
     assert 0 < stream.read("capacity.free_memory_bytes") <= harness.engine.directory.memory.max_bytes
     assert stream.read("capacity.rate") == 0.0
     harness.engine.counters.lane_steps = 300
-    harness.engine.timer._added_s["draw"] += 1.5  # type: ignore[union-attr]
+    timer = harness.engine.timer
+    assert isinstance(timer, StageTimer)
+    timer._added_s["draw"] += 1.5
     assert 150 < stream.read("capacity.rate") <= 200

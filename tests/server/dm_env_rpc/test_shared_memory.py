@@ -69,8 +69,8 @@ def test_just_what_is_named_has_room(harness: EngineHarness) -> None:
     stream = joined(harness, observations=["map.gray@shm", "reward", "eye.rgb"])
     assert set(stream.names) == {"map.gray@shm", "reward", "eye.rgb"}
     assert list(stream.list_properties("shm.offsets.map")) == ["shm.offsets.map.gray"]
-    assert stream.read("shm.slot_bytes") == 64  # 10 × 6 pixels, on to where the next may begin
-    assert stream.read("shm.size_bytes") == 4096 + 4 * 64
+    assert stream.read("shm.slot_bytes") == 4096  # 10 × 6 pixels, on to the next page
+    assert stream.read("shm.size_bytes") == 4096 + 4 * 4096
     none = joined(harness, observations=["eye.rgb"])
     for key in ("shm.name", "shm.token"):
         with refused("NOT_FOUND", "shm"):
@@ -266,7 +266,7 @@ def test_a_step_that_waits_when_its_stream_or_its_world_ends(harness: EngineHarn
 
 
 def test_a_limit_on_all_of_it(cpu: CPURenderer) -> None:
-    each = 4096 + 4 * 192
+    each = 4096 + 4 * 4096
     harness = EngineHarness(cpu, max_shared_bytes=2 * each)
     how: dict[str, Any] = {"observations": ["eye.rgb@shm", "eye.rgb"]}
     one, two = joined(harness, **how), joined(harness, **how)
