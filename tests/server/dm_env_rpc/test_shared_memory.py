@@ -286,7 +286,7 @@ def test_a_limit_on_all_of_it(cpu: CPURenderer) -> None:
     mapped = MappedSegment(one.read)
     before = one.step("eye.rgb", "eye.rgb@shm").observations
     with refused("RESOURCE_EXHAUSTED", "--max-shared-bytes", f"than the {each} in use"):
-        one.reset(width=100)
+        one.reset(width=400)
     after = one.step("eye.rgb", "eye.rgb@shm").observations
     assert after["eye.rgb"].shape == before["eye.rgb"].shape
     for seen in (before, after):
