@@ -259,12 +259,28 @@ class Sizing(NamedTuple):
 def size_fleet(model: Model, frames_per_s: float, lanes: int, use: float = 0.8) -> Sizing:
     """Return the servers and clients that a load needs, if they are to be busy for no more than this share of time."""
     servers = math.ceil(frames_per_s / (use * model.server_rate))
-    bounds = model.bounds(max(servers, 2))
+    is_shared = model.load.transport == "shared"
+    bounds = model.bounds(1 if is_shared else max(servers, 2))
     client_bounds = {name: rate for name, rate in bounds.items() if name != "servers"}
     limit = min(client_bounds, key=client_bounds.__getitem__)
-    clients = max(1, math.ceil(frames_per_s / (use * client_bounds[limit])))
+    # Memory is shared with clients on the same machine alone: one beside each server.
+    clients = servers if is_shared else max(1, math.ceil(frames_per_s / (use * client_bounds[limit])))
     memory_bytes = math.ceil(lanes / servers) * model.costs.lane_memory_bytes
     return Sizing(servers, clients, 8 * frames_per_s * model.load.reply_bytes, memory_bytes, limit)
+
+
+def one_machine_rate(costs: Costs, servers: int, threads: int, cores: int, lanes: int) -> float:
+    """Return the lane-steps a second of servers on one machine with their client, with frames in shared memory.
+
+    Each server has so many threads that draw. Servers work at the same time, on the cores that there are; the client
+    steps all lanes together, and merges replies when no server has anything to do.
+    """
+    model = Model(costs, Hardware(server_cores=threads), Load(transport="shared"))
+    each_s = model.server_step_s(lanes / servers)
+    busy_cores = servers * threads
+    return lanes / (
+        each_s * max(1.0, busy_cores / cores) + servers * model.client_times(lanes / servers, servers).merge_s
+    )
 
 
 def measure_copy_bytes_per_s() -> float:
@@ -291,6 +307,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--server-cores", type=int, default=Hardware.server_cores)
     parser.add_argument("--client-gbit-per-s", type=float, default=Hardware.client_link_bits_per_s / 1e9)
     parser.add_argument("--profile", type=Path, metavar="FILE", help="profile.json to take the costs from")
+    parser.add_argument("--machine-cores", type=int, metavar="N", help="also print rates of servers on one machine")
     parser.add_argument("--copy", action="store_true", help="measure how fast this machine copies frames")
     args = parser.parse_args(given)
     costs = Costs() if args.profile is None else Costs.from_profile(json.loads(args.profile.read_text()))
@@ -312,6 +329,11 @@ def main(given: list[str] | None = None) -> int:
         f"  {sizing.network_bits_per_s / 1e9:.1f} Gbit/s to {sizing.clients} clients, "
         f"each limited by its {sizing.client_limit} first"
     )
+    if args.machine_cores is not None:
+        for servers in (1, 2, 4):
+            apart = one_machine_rate(costs, servers, 1, args.machine_cores, args.lanes_per_server)
+            together = one_machine_rate(costs, 1, servers, args.machine_cores, args.lanes_per_server)
+            print(f"{servers} servers of a thread: {apart:,.0f} frames/s; one of {servers}: {together:,.0f} frames/s")
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scripts import fleet_model
-from scripts.fleet_model import Costs, Hardware, Load, Model, size_fleet
+from scripts.fleet_model import Costs, Hardware, Load, Model, one_machine_rate, size_fleet
 
 
 def test_a_server_draws_on_all_cores_and_sends_on_one() -> None:
@@ -35,6 +35,16 @@ def test_shared_memory_costs_the_network_nothing() -> None:
     bounds = model.bounds(1)
     assert bounds["link"] == bounds["receive"] == math.inf
     assert model.server_rate > Model().server_rate
+    sizing = size_fleet(model, 1e6, 10**6)
+    assert sizing.clients == sizing.servers
+    assert sizing.network_bits_per_s == 0
+
+
+def test_servers_on_one_machine_share_its_cores() -> None:
+    costs = Costs(draw_lane_s=1e-5, server_message_s=1e-3, shared_message_s=1e-4, copy_bytes_per_s=math.inf)
+    assert one_machine_rate(costs, 1, 1, cores=2, lanes=1000) == pytest.approx(1000 / 11.1e-3)
+    assert one_machine_rate(costs, 2, 1, cores=2, lanes=1000) == pytest.approx(1000 / 6.2e-3)
+    assert one_machine_rate(costs, 4, 1, cores=2, lanes=1000) == pytest.approx(1000 / (2 * 3.5e-3 + 0.4e-3))
 
 
 @pytest.mark.parametrize("frames_per_s", [1e5, 1e6, 1e7])
@@ -88,8 +98,9 @@ def test_a_profile_that_lacks_something_says_what() -> None:
 
 
 def test_the_command_prints_servers_and_clients(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fleet_model.main(["--frames-per-s", "1e6", "--lanes", "1000000"]) == 0
+    assert fleet_model.main(["--frames-per-s", "1e6", "--lanes", "1000000", "--machine-cores", "2"]) == 0
     text = capsys.readouterr().out
     sizing = size_fleet(Model(), 1e6, 10**6)
     assert f"{sizing.servers} servers" in text
     assert f"to {sizing.clients} clients" in text
+    assert f"4 servers of a thread: {one_machine_rate(Costs(), 4, 1, 2, 1024):,.0f} frames/s" in text
