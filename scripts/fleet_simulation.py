@@ -136,22 +136,21 @@ def _summarise(
     )
 
 
-HEADS = ["arrangement", "servers", "clients", "lane-steps/s", "efficiency", "limit", "parked", "stalled", "truncated"]
-HEADS += ["losses", "recovery, median", "95 %", "client cores", "client in"]
+HEADS = ["arrangement", "servers", "clients", "lane-steps/s", "efficiency", "busiest", "parked", "stalled", "truncated"]
+HEADS += ["recovery, 50 and 95 %", "client cores", "client in"]
 
 
 def _cells(one: Result) -> list[str]:
-    times = [one.recovery_s[name] for name in ("median", "p95")]
+    median_s, p95_s = one.recovery_s["median"], one.recovery_s["p95"]
     return [
         one.arrangement,
         f"{one.servers:,}",
         f"{one.clients:,}",
         f"{one.lane_steps_per_s:,.0f}",
         f"{100 * one.efficiency:.1f} %",
-        f"{one.limit} {100 * one.limit_use:.0f} %",
+        f"{one.limit}, {100 * one.limit_use:.0f} %",
         *(f"{1e6 * share:.0f} ppm" for share in (one.parked_share, one.stalled_share, one.truncated_share)),
-        str(one.losses),
-        *("-" if time_s is None else f"{time_s:.1f} s" for time_s in times),
+        "-" if median_s is None or p95_s is None else f"{median_s:.1f} s, {p95_s:.1f} s",
         f"{one.client_cores:.1f}",
         f"{one.client_in_bits_per_s / 1e9:.1f} Gbit/s",
     ]
