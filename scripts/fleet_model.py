@@ -65,12 +65,16 @@ class Costs:
         if len(frames) > 1 or outputs != ["rgb"]:
             raise ValueError(f"a profile of {len(frames)} kinds of frames: expected one --size, and --outputs rgb")
         sides = {(side, one["transport"]): one for side, fits in profile["cpu_fits"].items() for one in fits}
-        wanted = [("client", "local"), *((side, name) for side in ("client", "server") for name in ("tcp", "tls"))]
+        wanted = [
+            ("client", "local"),
+            ("client", "socket"),
+            *((side, name) for side in ("client", "server") for name in ("tcp", "tls")),
+        ]
         missing = [f"{side} with {name}" for side, name in wanted if (side, name) not in sides]
         if missing:
             raise ValueError(
                 f"no fit of the processor time of the {', '.join(missing)}: expected a profile with three numbers of "
-                "--lanes and --transport local,tcp,tls"
+                "--lanes and --transport local,socket,tcp,tls"
             )
         lane_s = {key: 1e-6 * sides[key]["us_per_lane"] for key in wanted}
         frame_bytes = 3 * width * height
@@ -83,6 +87,7 @@ class Costs:
             client_message_s=1e-6 * sides["client", "tcp"]["fixed_us"],
             client_byte_s=lane_s["client", "tcp"] / frame_bytes,
             client_tls_byte_s=max(lane_s["client", "tls"] - lane_s["client", "tcp"], 0.0) / frame_bytes,
+            shared_message_s=1e-6 * sides["client", "socket"]["fixed_us"],
         )
 
 

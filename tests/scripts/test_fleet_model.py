@@ -80,17 +80,19 @@ def profile_of(**us_per_lane: dict[str, float]) -> dict[str, Any]:
 
 
 def test_costs_of_a_profile_are_differences_of_its_fits() -> None:
-    profile = profile_of(client={"local": 20.0, "tcp": 3.0, "tls": 9.0}, server={"tcp": 26.0, "tls": 35.0})
+    profile = profile_of(
+        client={"local": 20.0, "socket": 1.0, "tcp": 3.0, "tls": 9.0}, server={"tcp": 26.0, "tls": 35.0}
+    )
     costs = Costs.from_profile(profile)
     assert costs.draw_lane_s == pytest.approx(20e-6)
     assert (costs.server_byte_s, costs.server_tls_byte_s) == pytest.approx((6e-6 / 300, 9e-6 / 300))
     assert (costs.client_byte_s, costs.client_tls_byte_s) == pytest.approx((3e-6 / 300, 6e-6 / 300))
-    assert (costs.server_message_s, costs.client_message_s) == pytest.approx((1e-4, 1e-4))
+    assert (costs.server_message_s, costs.client_message_s, costs.shared_message_s) == pytest.approx((1e-4,) * 3)
 
 
 def test_a_profile_that_lacks_something_says_what() -> None:
     with pytest.raises(ValueError, match="of the client with tls, server with tls: expected a profile with three"):
-        Costs.from_profile(profile_of(client={"local": 20.0, "tcp": 3.0}, server={"tcp": 26.0}))
+        Costs.from_profile(profile_of(client={"local": 20.0, "socket": 1.0, "tcp": 3.0}, server={"tcp": 26.0}))
     several = profile_of(client={}, server={})
     several["configurations"].append({"width": 20, "height": 10, "outputs": ["rgb"]})
     with pytest.raises(ValueError, match="2 kinds of frames: expected one --size"):
