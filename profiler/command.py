@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from worldloom.client.connections import LOCAL, Credentials
+from worldloom.client.connections import Credentials
 from worldloom.client.errors import ClientError
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.profiler.attach import observe_server, print_activity
@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "transport",
             "NAMES",
             _one_of(TRANSPORTS),
-            "local (no server), socket, shm, unix or tcp (default: local,socket,tcp)",
+            "local (no server), socket, shm, unix, tcp or tls (default: local,socket,tcp)",
         ),
     ):
         axes.add_argument(f"--{name}", type=_several(read), metavar=metavar, help=text)
@@ -208,9 +208,8 @@ def _sweep(configurations: Sequence[Configuration], places: Sequence[str], resul
                     left_s = (time.monotonic() - began_s) / done * (count - done)
                 update(done / count, f"{done} of {count}, {left_s:.0f} s left: {one.name}")
                 try:
-                    is_local = one.transport == LOCAL
-                    address = LOCAL if is_local else servers.address(one.renderer, one.transport)
-                    result.measured.append(measure(one, address, result.settings[one.family], result.seconds))
+                    target = servers.target(one.renderer, one.transport)
+                    result.measured.append(measure(one, target, result.settings[one.family], result.seconds))
                 except (ClientError, ValueError, OSError, RuntimeError) as error:
                     result.failed.append((one, " ".join(str(error).split())))
     except KeyboardInterrupt:

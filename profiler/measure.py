@@ -1,11 +1,14 @@
 """Measuring configurations of a sweep: what one is, the servers it needs, and how long its steps take.
 
 A configuration is one choice of family, lanes, size, outputs, renderer and transport. One client steps all lanes for a
-while; the engine's timer is read before and after. All clocks of a machine are the same one, so that the client's steps
-and the engine's spans can be put on one timeline.
+while; the engine's timer and the processor time of client and server are read before and after. All clocks of a machine
+are the same one, so that the client's steps and the engine's spans can be put on one timeline.
 """
 
 import itertools
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +16,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from gymnasium.vector.utils import batch_space
@@ -25,9 +28,9 @@ from worldloom.kernels.outputs import OUTPUTS
 from worldloom.server.engine.timing import STAGES, Span, Tick
 from worldloom.server.launch import ServerProcess
 
-TRANSPORTS = ("local", "socket", "shm", "unix", "tcp")
+TRANSPORTS = ("local", "socket", "shm", "unix", "tcp", "tls")
 """An engine in this process, or a server in another: by its local socket, or by gRPC with frames in shared memory, over
-a Unix socket, or over TCP."""
+a Unix socket, over TCP, or over TCP with TLS."""
 MAX_CONFIGURATIONS = 2000
 MAX_STEP_BYTES = 1 << 30
 """Bytes of all frames of a step, at most."""
@@ -118,8 +121,8 @@ _ACTION_COUNT = 8
 _TIMELINE_LENGTH = 128
 """Ticks and client steps that are kept for the timeline."""
 _TIMEOUT_S = 120.0
-_CLIENT_TRANSPORTS: dict[str, Any] = {"local": "auto", "socket": "socket", "shm": "shm", "unix": "grpc", "tcp": "grpc"}
-"""The client's names of the transports."""
+_CLIENT_TRANSPORTS: dict[str, Any] = {"local": "auto", "socket": "socket", "shm": "shm"}
+"""The client's names of the transports; all others are "grpc"."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,10 @@ class Measurement:
     """Time between the two readings of the engine's timer, by the client's clock."""
     stage_s: Mapping[str, float]
     """Time of each stage of the engine within that."""
+    client_cpu_s: float
+    """Processor time of all threads of the client's process, within `seconds`."""
+    server_cpu_s: float | None
+    """The same of the server's process; None if the engine is in the client's, or where it cannot be read."""
     spans: tuple[Span, ...] = field(default=(), repr=False)
     """Last spans of the engine's stages."""
     ticks: tuple[Tick, ...] = field(default=(), repr=False)
@@ -171,16 +178,25 @@ class Measurement:
         return sum(self.stage_s.values()) / self.wall_s
 
 
-def measure(configuration: Configuration, address: str, settings: Mapping[str, Any], seconds: float) -> Measurement:
-    """Step a world of this configuration for `seconds`; `address` is `local` or a server's."""
+class Target(NamedTuple):
+    """An engine to measure: in this process, or a server's."""
+
+    address: str = LOCAL
+    pid: int | None = None
+    """Process of the server."""
+    credentials: Credentials = Credentials()
+
+
+def measure(configuration: Configuration, target: Target, settings: Mapping[str, Any], seconds: float) -> Measurement:
+    """Step a world of this configuration for `seconds`."""
     world = create_vector_world(
-        address,
+        target.address,
         [f"eye.{output}" for output in configuration.outputs],
         world_settings={"family": configuration.family, "lanes": configuration.lanes, "seed": 0, **settings},
         join_settings={"width": configuration.width, "height": configuration.height},
-        transport=_CLIENT_TRANSPORTS[configuration.transport],
-        credentials=Credentials(),
-        renderer=configuration.renderer if address == LOCAL else AUTO,
+        transport=_CLIENT_TRANSPORTS.get(configuration.transport, "grpc"),
+        credentials=target.credentials,
+        renderer=configuration.renderer if target.address == LOCAL else AUTO,
         timeout_s=_TIMEOUT_S,
     )
     with closing(world):
@@ -191,7 +207,9 @@ def measure(configuration: Configuration, address: str, settings: Mapping[str, A
         _read_stage_s(world)  # the first reading takes longer than others
         # The timer is read at the beginning of the tick that handles the request.
         from_s, before = time.perf_counter(), _read_stage_s(world)
+        client_s, server_s = time.process_time(), _read_cpu_s(target.pid)
         steps = _step_for(world, actions, seconds)
+        client_until_s, server_until_s = time.process_time(), _read_cpu_s(target.pid)
         until_s, after = time.perf_counter(), _read_stage_s(world)
         took_ms = [1e3 * (end - begin) for begin, end in steps]
         cuts = quantiles(took_ms, n=20, method="inclusive")
@@ -204,6 +222,8 @@ def measure(configuration: Configuration, address: str, settings: Mapping[str, A
             step_ms=(cuts[9], cuts[18]),
             wall_s=until_s - from_s,
             stage_s=dict(zip(STAGES, (after - before).tolist(), strict=True)),
+            client_cpu_s=client_until_s - client_s,
+            server_cpu_s=None if server_s is None or server_until_s is None else server_until_s - server_s,
             spans=spans,
             ticks=ticks,
             client_steps=tuple(steps[-_TIMELINE_LENGTH:]),
@@ -231,6 +251,15 @@ def _step_for(world: VectorWorld, actions: list[dict[str, np.ndarray]], seconds:
     return steps
 
 
+def _read_cpu_s(pid: int | None) -> float | None:
+    """Return the processor time of a process, to the nanosecond; None without a process, or where it cannot be read."""
+    if pid is None or sys.platform != "linux":
+        return None
+    # The clock that clock_getcpuclockid(3) names for a process. /proc/PID/stat counts in hundredths of a second, too
+    # coarse for short measurements.
+    return time.clock_gettime(~pid << 3 | 2)
+
+
 def _read_stage_s(world: VectorWorld) -> np.ndarray:
     return np.asarray(world.read_property("timers.stage_s"))
 
@@ -255,7 +284,10 @@ def read_ticks(rows: np.ndarray) -> list[Tick]:
 
 
 class SweepServers:
-    """Servers of a sweep, one for each renderer, started when first needed. All end with its `with` block."""
+    """Servers of a sweep, started when first needed. All end with its `with` block.
+
+    There is one for each renderer, and another one with TLS.
+    """
 
     def __init__(self, configurations: Sequence[Configuration], family_places: Sequence[str] = ()) -> None:
         """Take the configurations to make room for; `family_places` are families to add, as MODULE:CLASS."""
@@ -267,22 +299,43 @@ class SweepServers:
         }
         self._flags = [word for flag, value in limits.items() for word in (flag, str(value))]
         self._flags += [word for place in family_places for word in ("--family", place)]
-        self._addresses: dict[str, list[str]] = {}
+        self._servers: dict[tuple[str, bool], tuple[ServerProcess, Credentials]] = {}
         self._cleanup = ExitStack()
 
-    def address(self, renderer: str, transport: str) -> str:
-        """Return the address, for a transport, of the server with a renderer."""
-        if renderer not in self._addresses:
-            folder = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="worldloom-"))
-            listen = ["--listen", "127.0.0.1:0", "--listen", f"unix:{Path(folder) / 'socket'}"]
+    def target(self, renderer: str, transport: str) -> Target:
+        """Return the server with a renderer, for a transport; start it where there is none yet."""
+        if transport == LOCAL:
+            return Target()
+        key = renderer, transport == "tls"
+        if key not in self._servers:
+            folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="worldloom-")))
+            listen = ["--listen", "127.0.0.1:0", "--listen", f"unix:{folder / 'socket'}"]
             flags = [*listen, "--renderer", renderer, "--log-level", "error", *self._flags]
+            credentials = Credentials()
+            if transport == "tls":
+                certificate, private_key = _make_certificate(folder)
+                flags += ["--tls-cert", str(certificate), "--tls-key", str(private_key)]
+                credentials = Credentials(tls_ca=certificate)
             server = self._cleanup.enter_context(ServerProcess(*flags, show_stderr=True))
-            self._addresses[renderer] = server.addresses
-        tcp, unix = self._addresses[renderer]
-        return unix if transport == "unix" else tcp
+            self._servers[key] = server, credentials
+        server, credentials = self._servers[key]
+        tcp, unix = server.addresses
+        return Target(unix if transport == "unix" else tcp, server.process.pid, credentials)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._cleanup.close()
+
+
+def _make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for this machine and its key, as PEM files; RuntimeError without the program openssl."""
+    if shutil.which("openssl") is None:
+        raise RuntimeError("transport tls: expected the program openssl, which makes its certificate, found none")
+    certificate, private_key = folder / "server.pem", folder / "server-key.pem"
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
+    name = ["-subj", "/CN=worldloom", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    command = ["openssl", "req", *kind, *name, "-keyout", str(private_key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, private_key

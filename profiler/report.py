@@ -98,6 +98,7 @@ def render_report(result: SweepResult) -> str:
         "for each pixel of each lane.</p>",
         _fit_table(result),
         _panels(growth_panels(measured, fits)),
+        *_cpu_tables(result),
     ]
     if timelines:
         body += [
@@ -177,6 +178,16 @@ def _fit_table(result: SweepResult) -> str:
     if not result.fits:
         return '<p class="soft">Too few numbers of lanes or sizes for a fit: give --lanes and --size several.</p>'
     return _table(FIT_HEADS, [(*one.group, *fit_cells(one)) for one in result.fits], texts=4)
+
+
+def _cpu_tables(result: SweepResult) -> list[str]:
+    """Return a heading and a table for each side whose processor time was fitted."""
+    parts = []
+    for side, fits in result.cpu_fits.items():
+        if fits:
+            parts.append(f"<h3>Processor time of the {side}</h3>")
+            parts.append(_table(FIT_HEADS, [(*one.group, *fit_cells(one)) for one in fits], texts=4))
+    return parts
 
 
 def _measurement_table(measured: Sequence[Measurement], stages: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import importlib.metadata
 import itertools
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import median
@@ -21,7 +21,10 @@ from worldloom.server.engine.timing import STAGES
 
 @dataclass(frozen=True)
 class CostFit:
-    """A fit: seconds of a step = fixed_s + lane_s × lanes + pixel_s × lanes × pixels of a frame."""
+    """A fit: seconds of a step = fixed_s + lane_s × lanes + pixel_s × lanes × pixels of a frame.
+
+    The seconds are those that a step takes, or processor time of one side.
+    """
 
     group: tuple[str, str, str, str]
     """Family, outputs, renderer, transport."""
@@ -41,18 +44,34 @@ class CostFit:
         return self.fixed_s + (self.lane_s or 0.0) * lanes + (self.pixel_s or 0.0) * lanes * pixels
 
 
-def fit_all(measured: Iterable[Measurement]) -> list[CostFit]:
-    """Return a fit for each group of configurations, where it has enough of them."""
-    groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
+def _step_s(one: Measurement) -> float | None:
+    return one.step_s
+
+
+def _client_cpu_s(one: Measurement) -> float | None:
+    return one.client_cpu_s / one.steps
+
+
+def _server_cpu_s(one: Measurement) -> float | None:
+    return None if one.server_cpu_s is None else one.server_cpu_s / one.steps
+
+
+CPU_SIDES = {"client": _client_cpu_s, "server": _server_cpu_s}
+"""Processor time of a step, by the side that spends it."""
+
+
+def fit_all(
+    measured: Iterable[Measurement], seconds_of: Callable[[Measurement], float | None] = _step_s
+) -> list[CostFit]:
+    """Return a fit of a step's seconds for each group of configurations, where enough of them have any."""
+    groups: dict[tuple[str, str, str, str], list[tuple[int, int, float]]] = {}
     for one in measured:
-        groups.setdefault(one.configuration.group(), []).append(one)
-    fits = []
-    for group, members in groups.items():
-        points = [(one.configuration.lanes, one.configuration.pixels, one.step_s) for one in members]
-        found = fit(group, points)
-        if found is not None:
-            fits.append(found)
-    return fits
+        seconds = seconds_of(one)
+        if seconds:
+            point = (one.configuration.lanes, one.configuration.pixels, seconds)
+            groups.setdefault(one.configuration.group(), []).append(point)
+    found = [fit(group, points) for group, points in groups.items()]
+    return [one for one in found if one is not None]
 
 
 def fit(group: tuple[str, str, str, str], points: Sequence[tuple[int, int, float]]) -> CostFit | None:
@@ -126,6 +145,11 @@ class SweepResult:
         """Fits of how cost grows with lanes and pixels."""
         return fit_all(self.measured)
 
+    @property
+    def cpu_fits(self) -> dict[str, list[CostFit]]:
+        """The same of the processor time of a step, by side: client and server."""
+        return {side: fit_all(self.measured, seconds_of) for side, seconds_of in CPU_SIDES.items()}
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
         return {
@@ -144,6 +168,7 @@ class SweepResult:
                 {**_configuration_dict(configuration), "problem": problem} for configuration, problem in self.failed
             ],
             "fits": [_fit_dict(one) for one in self.fits],
+            "cpu_fits": {side: [_fit_dict(one) for one in fits] for side, fits in self.cpu_fits.items()},
         }
 
 
@@ -179,6 +204,10 @@ def _measurement_dict(one: Measurement) -> dict[str, Any]:
         "frames_per_s": one.frames_per_s,
         "us_per_frame": one.frame_us,
         "step_ms": {"median": one.step_ms[0], "p95": one.step_ms[1]},
+        "cpu_us_per_frame": {
+            side: None if (seconds := seconds_of(one)) is None else 1e6 * seconds / one.configuration.lanes
+            for side, seconds_of in CPU_SIDES.items()
+        },
         "wall_s": one.wall_s,
         "accounted": one.accounted,
         "stage_share": one.shares,

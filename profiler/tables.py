@@ -38,6 +38,11 @@ def print_sweep(result: SweepResult) -> None:
         print_heading("a step takes: fixed + for each lane + for each pixel of a lane; error of the fit")
         _print_fits(result.fits)
         print()
+    for side, fits in result.cpu_fits.items():
+        if fits:
+            print_heading(f"processor time of the {side} in a step: fixed + for each lane + for each pixel of a lane")
+            _print_fits(fits)
+            print()
     for configuration, problem in result.failed:
         print_text(f"not measured: {configuration.name}: {problem}")
 

@@ -37,11 +37,11 @@ def test_a_sweep_writes_all_of_it(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # a narrow window folds long figures
     out = tmp_path / "new" / "folder"
-    transports = "local,socket,shm,unix,tcp"
+    transports = "local,socket,shm,unix,tcp,tls"
     words = ("--outputs", "rgb,rgb+depth", "--transport", transports, "--family", "catch", "--out", out)
     assert profile("--lanes", "4", "--size", "8", *QUICK, *words) == 0
     text = capsys.readouterr()
-    assert "measuring 10 configurations" in text.err
+    assert "measuring 12 configurations" in text.err
     told = written(out)
     asked = [
         (one["transport"], "+".join(one["outputs"]), one["lanes"], one["width"], one["renderer"])
@@ -57,6 +57,8 @@ def test_a_sweep_writes_all_of_it(
         assert one["stage_share"]["draw"] > 0
         assert one["stage_share"]["cull"] == 0
         assert (one["stage_share"]["send"] > 0) == (one["transport"] != "local")
+        assert one["cpu_us_per_frame"]["client"] > 0
+        assert (one["cpu_us_per_frame"]["server"] is None) == (one["transport"] == "local")
     check_trace(json.loads((out / "trace.json").read_text()))
     for name in ("throughput", "stages", "growth", "timeline"):
         assert read_png(out / f"{name}.png").size
@@ -84,8 +86,8 @@ def test_the_stages_are_nearly_all_of_the_time() -> None:
     """By the client's own clock, with a server and without."""
     configurations = list_configurations(["maze"], [64], [(64, 64)], [("rgb",)], ["cpu"], ["local", "tcp"])
     with SweepServers(configurations) as servers:
-        for one, address in zip(configurations, ("local", servers.address("cpu", "tcp")), strict=True):
-            measured = measure(one, address, {}, 1.0)
+        for one in configurations:
+            measured = measure(one, servers.target(one.renderer, one.transport), {}, 1.0)
             assert 0.95 <= measured.accounted <= 1.05
             assert measured.seconds <= measured.wall_s
 
@@ -98,6 +100,27 @@ def test_the_fit_comes_with_several_lanes_and_sizes(tmp_path: Path, capsys: pyte
     assert (fit["points"], fit["family"], fit["outputs"]) == (4, "maze", ["rgb"])
     assert min(fit["fixed_us"], fit["us_per_lane"], fit["ns_per_pixel"]) >= 0
     assert "a step takes: fixed + for each lane + for each pixel" in capsys.readouterr().out
+    assert (len(told["cpu_fits"]["client"]), told["cpu_fits"]["server"]) == (1, [])
+
+
+def test_processor_time_is_that_of_the_side_that_spends_it() -> None:
+    configurations = list_configurations(["maze"], [256], [(64, 64)], [("rgb",)], ["cpu"], ["tcp", "tls"])
+    with SweepServers(configurations) as servers:
+        for one in configurations:
+            measured = measure(one, servers.target(one.renderer, one.transport), {}, 1.0)
+            drawing_s = measured.stage_s["draw"]
+            assert measured.server_cpu_s is not None
+            # The engine's thread draws, other threads help; on a machine with other load it waits for a core, too.
+            assert 0.3 * drawing_s < measured.server_cpu_s
+            assert 0 < measured.client_cpu_s < 0.7 * measured.server_cpu_s
+
+
+def test_a_sweep_with_tls_needs_openssl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert profile("--transport", "tls", "--lanes", "2", "--size", "8", *QUICK) != 0
+    assert "transport tls: expected the program openssl" in capsys.readouterr().err
 
 
 @pytest.mark.gl
@@ -142,7 +165,7 @@ def test_the_defaults_end_within_two_minutes() -> None:
         (("--size", "9999"), "each side from 1 to 4096 pixels, got '9999'"),
         (("--outputs", "rgb,color"), "--outputs: expected some of rgb, gray, depth, segmentation"),
         (("--renderer", "vulkan"), "--renderer: expected some of auto, gl, cpu, got 'vulkan'"),
-        (("--transport", "pigeon"), "--transport: expected some of local, socket, shm, unix, tcp, got 'pigeon'"),
+        (("--transport", "pigeon"), "--transport: expected some of local, socket, shm, unix, tcp, tls, got 'pigeon'"),
         (("--seconds", "nan"), "--seconds: expected a number above 0, at most 3600, got 'nan'"),
     ],
 )

@@ -29,6 +29,8 @@ def make_measurement(configuration: Configuration, step_s: float = 0.004, steps:
         step_ms=(1e3 * step_s, 1.2e3 * step_s),
         wall_s=wall_s,
         stage_s={"wait": wall_s / 2, **dict.fromkeys(TICKED, wall_s / 2 / len(TICKED))},
+        client_cpu_s=wall_s / 4,
+        server_cpu_s=None if configuration.transport == "local" else wall_s,
         spans=tuple(spans),
         ticks=tuple(ticks),
         client_steps=tuple(client_steps),
