@@ -54,7 +54,10 @@ _log = logging.getLogger("worldloom.client")
 
 @runtime_checkable
 class ServerDirectory(Protocol):
-    """A list of servers that changes. Envs look into it about once a second, on a thread of their own."""
+    """A list of servers that changes. Envs look into it about once a second, on a thread of their own.
+
+    If it has a method `close`, that is called when the env is closed; `addresses` may be called again after it.
+    """
 
     def addresses(self) -> Sequence[str]:
         """Return the addresses of the servers that there are now. If this raises, the last list stays."""
@@ -249,6 +252,9 @@ class ServerWatch:
             self._thread.join(BEAT_S * 5)
         for server in self._servers.values():
             server.close()
+        close = getattr(self._directory, "close", None)
+        if close is not None:
+            close()
 
     def beat(self, number: int) -> None:
         """Check on all servers, and now and then look which there are."""
