@@ -28,7 +28,8 @@ START_TIMEOUT_S = 300.0
 """Time that a server may take to start. On its first start on a machine it compiles kernels for a minute or more."""
 STOP_TIMEOUT_S = 30.0
 """Time that a server may take to end after SIGTERM: more than it gives its own clients."""
-_LISTENING = "listening on "
+LISTENING = "listening on "
+"""Beginning of the lines in which a server tells its addresses, on stdout."""
 _COMPILING = "worldloom: compil"
 _COUNT = re.compile(r"compiled (\d+) of (\d+) functions")
 _POLL_S = 0.2
@@ -158,8 +159,8 @@ class ServerProcess:
                 if line is None:
                     code = self.process.wait(STOP_TIMEOUT_S)
                     raise self._start_error(f"did not start (exit code {code})", show_stderr)
-                if line.startswith(_LISTENING):
-                    self.addresses.append(line.removeprefix(_LISTENING).strip())
+                if line.startswith(LISTENING):
+                    self.addresses.append(line.removeprefix(LISTENING).strip())
                 else:
                     compiling.update(line)
             compiling.finish()
@@ -189,6 +190,12 @@ class ServerProcess:
                 sys.stderr.flush()
 
 
+def parse_compile_count(line: str) -> tuple[int, int] | None:
+    """Return the functions that are compiled, and of how many, if a line of a server's stderr tells it."""
+    found = _COUNT.search(line)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
 class CompileProgress:
     """Progress bar of a server that compiles its kernels, from the lines that it writes about it."""
 
@@ -210,8 +217,8 @@ class CompileProgress:
             self._began_s = time.monotonic()
             title = "compiling kernels, once on this machine: about a minute"
             self._update = self._cleanup.enter_context(show_progress(title))
-        if found := _COUNT.search(line):
-            self._fraction = max(self._fraction, int(found[1]) / int(found[2]))  # the total may grow meanwhile
+        if (count := parse_compile_count(line)) is not None:
+            self._fraction = max(self._fraction, count[0] / count[1])  # the total may grow meanwhile
         if self._update is not None:
             self._update(self._fraction, f"{time.monotonic() - self._began_s:.0f} s")
 

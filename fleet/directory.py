@@ -1,0 +1,139 @@
+"""What an env needs of a fleet: the addresses of its servers, its lease, and the certificate of the fleet's authority.
+
+Both classes can be pickled with the env to other processes and nodes. Unpickled, a directory has a lease of its own,
+since the env there has lanes of its own.
+"""
+
+import atexit
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from worldloom.fleet.errors import FleetError, explain_missing
+from worldloom.fleet.leases import Lease
+from worldloom.fleet.ray_session import connect_to_ray, find_reconciler, ray
+
+with explain_missing():
+    from ray.exceptions import RayError, RayTaskError
+
+_ASK_S = 2.0
+"""Time for an answer of the reconciler."""
+_FIRST_ASK_S = 30.0
+"""The same where this process is not connected to Ray yet, or has no lease yet."""
+_CLOSE_S = 2.0
+
+_Result = TypeVar("_Result")
+
+
+def ask(handle: Any, method: str, *arguments: Any, timeout_s: float, **named: Any) -> Any:
+    """Call a method of a reconciler. Its own errors are raised as they are, all others as FleetError."""
+    try:
+        return ray.get(getattr(handle, method).remote(*arguments, **named), timeout=timeout_s)
+    except RayTaskError as error:
+        raise error.cause from None
+    except (RayError, TimeoutError) as error:
+        raise FleetError(f"the fleet did not answer within {timeout_s:g} s ({type(error).__name__})") from error
+
+
+class FleetDirectory:
+    """The addresses of a fleet's servers, for an env of so many lanes. Asking for them renews the env's lease."""
+
+    def __init__(self, fleet: str, ray_address: str, learner: str, lanes: int) -> None:
+        self._fleet = fleet
+        self._ray_address = ray_address
+        self._lease = Lease(secrets.token_hex(8), learner, lanes)
+        self._handle: Any = None
+        self._has_lease = False
+        self._asking: threading.Thread | None = None
+
+    def acquire(self) -> None:
+        """Take the lease; QuotaExceeded if the learner's quota has not so many lanes left."""
+        if not self._has_lease:
+            connect_to_ray(self._ray_address, may_start=False)
+            self._handle = find_reconciler(self._fleet)
+            ask(self._handle, "acquire", self._lease, timeout_s=_FIRST_ASK_S)
+            self._has_lease = True
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of the servers that are there now, those that drain included.
+
+        Raises FleetError if the fleet does not answer in time.
+        """
+        return self._within(_ASK_S if self._has_lease else _FIRST_ASK_S, self._ask_addresses)
+
+    def close(self) -> None:
+        """End the lease."""
+        if self._has_lease and ray.is_initialized():
+            self._has_lease = False
+            with suppress(FleetError):
+                ask(self._handle, "release", self._lease.id, timeout_s=_CLOSE_S)
+
+    def __repr__(self) -> str:
+        return f"FleetDirectory({self._fleet!r}, learner={self._lease.learner!r}, lanes={self._lease.lanes})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._fleet, self._ray_address, self._lease.learner, self._lease.lanes)
+
+    def _ask_addresses(self) -> list[str]:
+        self.acquire()
+        found: list[str] = ask(self._handle, "renew", self._lease, timeout_s=_ASK_S)
+        return found
+
+    def _within(self, timeout_s: float, work: Callable[[], _Result]) -> _Result:
+        """Do some work on another thread, as Ray's calls may wait for its head node for a minute."""
+        if self._asking is not None and self._asking.is_alive():
+            raise FleetError("the fleet has not answered the last question yet")
+        results: list[_Result] = []
+        errors: list[Exception] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except Exception as error:
+                errors.append(error)
+
+        self._asking = threading.Thread(target=run, name="worldloom-fleet", daemon=True)
+        self._asking.start()
+        self._asking.join(timeout_s)
+        if errors:
+            raise errors[0]
+        if not results:
+            raise FleetError(f"the fleet did not answer within {timeout_s:g} s")
+        return results[0]
+
+
+class CertificateFile(os.PathLike[str]):
+    """A file with a certificate, written in each process where its path is asked for, and removed at its end."""
+
+    def __init__(self, pem: str) -> None:
+        self._pem = pem
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __fspath__(self) -> str:
+        with self._lock:
+            if self._folder is None or self._owner != os.getpid():
+                self._owner = os.getpid()
+                self._folder = tempfile.TemporaryDirectory(prefix="worldloom-fleet-")
+                atexit.register(self.close)
+                (Path(self._folder.name) / "ca.pem").write_text(self._pem)
+            return str(Path(self._folder.name) / "ca.pem")
+
+    def close(self) -> None:
+        """Remove the file, if this process wrote it."""
+        if self._folder is not None and self._owner == os.getpid():
+            self._folder.cleanup()
+            self._folder = None
+            atexit.unregister(self.close)
+
+    def __repr__(self) -> str:
+        return "CertificateFile(…)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._pem,)

@@ -1,0 +1,189 @@
+"""The connection to Ray, the names of a fleet's actors there, and a Ray of one's own on this machine.
+
+A Ray that `worldloom fleet up` starts is one process with a label of its own in its command line (`ray start --block`),
+which the head node has too: so `down` finds and ends that one and no other.
+"""
+
+import logging
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from worldloom.fleet.errors import FleetError, NoSuchFleet, explain_missing
+
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray warns of its own default otherwise
+with explain_missing():
+    import ray
+    from ray.util.placement_group import get_current_placement_group, remove_placement_group
+
+__all__ = ["ray"]
+
+NAMESPACE = "worldloom"
+_RECONCILER = re.compile(r"fleet/([a-z0-9-]+)")
+_LABEL = "worldloom-started"
+_OBJECT_STORE_BYTES = 100 << 20
+"""Size of Ray's object store where we start Ray: control messages need little."""
+_START_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 30.0
+_POLL_S = 0.1
+
+
+def reconciler_name(fleet: str) -> str:
+    """Return the name of the actor that reconciles a fleet."""
+    return f"fleet/{fleet}"
+
+
+def server_name(fleet: str, number: int) -> str:
+    """Return the name of a server's actor and placement group."""
+    return f"fleet/{fleet}/server-{number}"
+
+
+def parse_server_name(fleet: str, name: str) -> int | None:
+    """Return the number in the name of a server's actor; None if it is not one of this fleet."""
+    found = re.fullmatch(rf"fleet/{re.escape(fleet)}/server-(\d+)", name)
+    return None if found is None else int(found[1])
+
+
+def list_actor_names() -> list[str]:
+    """Return the names of all actors of all fleets."""
+    return [one["name"] for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"] == NAMESPACE]
+
+
+def list_fleets() -> list[str]:
+    """Return the names of the fleets on this Ray cluster."""
+    return sorted(found[1] for name in list_actor_names() if (found := _RECONCILER.fullmatch(name)))
+
+
+def find_reconciler(fleet: str) -> Any:
+    """Return the handle of a fleet's reconciler; NoSuchFleet lists the fleets that there are."""
+    try:
+        return ray.get_actor(reconciler_name(fleet), namespace=NAMESPACE)
+    except ValueError:
+        others = list_fleets()
+        there = f"there are {', '.join(others)}" if others else "there is none on this Ray cluster"
+        raise NoSuchFleet(f"no fleet is called {fleet!r}: {there}; `worldloom fleet up` makes one") from None
+
+
+def remove_own_placement_group() -> None:
+    """Give back the resources of the actor that calls this; Ray ends the actor with them."""
+    group = get_current_placement_group()
+    if group is not None:
+        remove_placement_group(group)
+
+
+def connect_to_ray(address: str | None, may_start: bool) -> bool:
+    """Connect this process to Ray, unless it is; return True if that has started a Ray, which ends with this process.
+
+    Args:
+        address: Address of a Ray cluster. None is the one that is running on this machine or that RAY_ADDRESS names.
+        may_start: Start a Ray of this process if there is none.
+    """
+    if ray.is_initialized():
+        return False
+    try:
+        _initialise(address=address or "auto")
+    except (ConnectionError, RuntimeError) as error:
+        if address is not None or not may_start:
+            where = f"at {address}" if address is not None else "on this machine, and RAY_ADDRESS names none"
+            raise FleetError(f"there is no Ray cluster {where}: expected the address of a running one") from error
+        _initialise(address="local", object_store_memory=_OBJECT_STORE_BYTES, include_dashboard=False)
+        return True
+    return False
+
+
+def _initialise(**options: Any) -> None:
+    with _quiet_ray():
+        ray.init(**options, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+
+
+@contextmanager
+def _quiet_ray() -> Iterator[None]:
+    """Keep Ray from asking for permission to collect usage statistics, and from reporting that it starts."""
+    before = os.environ.get("RAY_USAGE_STATS_ENABLED")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("RAY_USAGE_STATS_ENABLED", None)
+
+
+def start_own_ray() -> None:
+    """Start a Ray on this machine that outlives this process, and connect to it."""
+    label = secrets.token_hex(8)
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [
+        *(sys.executable, "-c", "import sys; from ray.scripts.scripts import main; sys.exit(main())"),
+        *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),
+        *(f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--labels={_LABEL}={label}"),
+    ]
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        with suppress(FleetError):
+            connect_to_ray(None, may_start=False)
+            if own_ray_label() == label:
+                return
+            ray.shutdown()
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            process.terminate()
+            raise FleetError("Ray did not start on this machine: `ray start --head --block` says why")
+        time.sleep(_POLL_S)
+
+
+def own_ray_label() -> str | None:
+    """Return the label of the Ray that this process is connected to, if `start_own_ray` has started it."""
+    for node in ray.nodes():
+        if node["Alive"] and "node:__internal_head__" in node["Resources"]:
+            label: str | None = node.get("Labels", {}).get(_LABEL)
+            return label
+    return None
+
+
+def end_own_ray() -> bool:
+    """Disconnect, and end the Ray if `start_own_ray` started it and it has no fleets; return True if it was ended."""
+    label = own_ray_label()
+    if label is None or list_fleets():
+        return False
+    found = _find_process(f"--labels={_LABEL}={label}")
+    ray.shutdown()
+    if found is None:
+        return False
+    os.kill(found, signal.SIGTERM)
+    deadline_s = time.monotonic() + _END_TIMEOUT_S
+    while Path(f"/proc/{found}").exists() and not _is_zombie(found):
+        if time.monotonic() > deadline_s:
+            raise FleetError(f"Ray (process {found}) did not end within {_END_TIMEOUT_S:g} s of SIGTERM")
+        time.sleep(_POLL_S)
+    return True
+
+
+def _find_process(word: str) -> int | None:
+    """Return the process on this machine that has this word in its command line."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if word.encode() in path.read_bytes().split(b"\0"):
+                return int(path.parent.name)
+    return None
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return False
