@@ -84,9 +84,7 @@ def release(group: Any) -> None:
     remove_placement_group(group)
 
 
-def create_server_actor(
-    fleet: str, number: int, generation: int, resources: Mapping[str, float], group: Any
-) -> Any:
+def create_server_actor(fleet: str, number: int, generation: int, resources: Mapping[str, float], group: Any) -> Any:
     """Create the actor of a server on the node that has its resources."""
     return (
         ray.remote(ServerActor)

@@ -30,7 +30,6 @@ _RESTART_S = 30.0
 """Time in which a reconciler that was killed answers again."""
 _END_S = 60.0
 _POLL_S = 0.2
-_FAILED_STARTS = "did not start"
 
 
 class Fleet:
@@ -78,7 +77,7 @@ class Fleet:
         check_name(name)
         check_count("servers", servers, 1, MAX_SERVERS)
         serve_arguments = tuple(serve_arguments) if not isinstance(serve_arguments, str) else serve_arguments
-        given = {
+        given: dict[str, Any] = {
             "name": name,
             "servers": servers,
             "serve_arguments": serve_arguments,
@@ -142,9 +141,7 @@ class Fleet:
         """Path of a PEM file with the certificate that those of the servers are signed with."""
         return os.fspath(self._certificate)
 
-    def vector_env(
-        self, family: str, num_envs: int, *, learner: str = DEFAULT_LEARNER, **arguments: Any
-    ) -> VectorEnv:
+    def vector_env(self, family: str, num_envs: int, *, learner: str = DEFAULT_LEARNER, **arguments: Any) -> VectorEnv:
         """Return a VectorEnv with lanes on the servers of this fleet.
 
         Args:
@@ -162,9 +159,7 @@ class Fleet:
         directory = FleetDirectory(self.name, self._ray_address, learner, num_envs)
         directory.acquire()
         try:
-            return VectorEnv(
-                directory, family, num_envs, token=self._token, tls_ca=self._certificate, **arguments
-            )
+            return VectorEnv(directory, family, num_envs, token=self._token, tls_ca=self._certificate, **arguments)
         except BaseException:
             directory.close()
             raise
@@ -253,6 +248,9 @@ class Fleet:
 
     def __repr__(self) -> str:
         return f"Fleet({self.name!r})"
+
+    _is_down = True
+    """False from when there is a fleet until `down`."""
 
     def _set_up(self, name: str, handle: Any, spec: FleetSpec, is_owner: bool) -> None:
         self.name = name

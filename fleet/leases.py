@@ -1,8 +1,8 @@
 """Leases: the lanes that learners have taken of a fleet, counted against their quotas.
 
 A lease ends when it is released, or when it was not renewed for a while, as its process has ended. Leases are not kept
-when the reconciler is restarted: holders renew theirs every second and say what they hold, and for some seconds new ones
-are refused, so that none is given twice.
+when the reconciler is restarted: holders renew theirs every second and say what they hold, and for some seconds new
+ones are refused, so that none is given twice.
 """
 
 import threading

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Phase = Literal["placing", "starting", "ready", "draining"]
-SURGE_WAIT_S = 5.0
+SURGE_WAIT_S = 3.0
 """Time that an upgrade waits for room for one more server, before it drains one to have room."""
 _ORDER: Mapping[Phase, int] = {"placing": 0, "starting": 1, "ready": 2, "draining": 3}
 

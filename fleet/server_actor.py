@@ -3,8 +3,8 @@
 The actor answers `report` at any time, so the reconciler tells from its silence that node or actor are gone. The server
 is started by a thread that lives until the server has ended, since the system kills the server when that thread ends.
 
-Certificate, key and token reach the server as files in memory that only it inherits (memfd): nothing secret is on a disk
-or in a command line.
+Certificate, key and token reach the server as files in memory that only it inherits (memfd): nothing secret is on a
+disk or in a command line.
 """
 
 import os
