@@ -9,10 +9,10 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from worldloom.fleet.errors import FleetError, explain_missing
 from worldloom.fleet.leases import Lease
@@ -25,9 +25,11 @@ _ASK_S = 2.0
 """Time for an answer of the reconciler."""
 _FIRST_ASK_S = 30.0
 """The same where this process is not connected to Ray yet, or has no lease yet."""
+_MOMENT_S = 0.1
+"""Time that a question may hold up the env's heartbeat."""
+_STALE_S = 5.0
+"""Age of an answer from which it is not returned any more."""
 _CLOSE_S = 2.0
-
-_Result = TypeVar("_Result")
 
 
 def ask(handle: Any, method: str, *arguments: Any, timeout_s: float, **named: Any) -> Any:
@@ -50,6 +52,10 @@ class FleetDirectory:
         self._handle: Any = None
         self._has_lease = False
         self._asking: threading.Thread | None = None
+        self._addresses: list[str] = []
+        self._answered_s: float | None = None
+        """Time of the last answer."""
+        self._error: Exception | None = None
 
     def acquire(self) -> None:
         """Take the lease; QuotaExceeded if the learner's quota has not so many lanes left."""
@@ -62,12 +68,23 @@ class FleetDirectory:
     def addresses(self) -> list[str]:
         """Return the addresses of the servers that are there now, those that drain included.
 
-        Raises FleetError if the fleet does not answer in time.
+        The first call waits for the answer. Later ones wait a moment only, and return the last answer meanwhile: the
+        env's heartbeat must not stand still. FleetError if there was no answer for seconds.
         """
-        return self._within(_ASK_S if self._has_lease else _FIRST_ASK_S, self._ask_addresses)
+        if self._asking is None or not self._asking.is_alive():
+            self._error = None
+            self._asking = threading.Thread(target=self._ask_addresses, name="worldloom-fleet", daemon=True)
+            self._asking.start()
+        self._asking.join(_FIRST_ASK_S if self._answered_s is None else _MOMENT_S)
+        if self._error is not None:
+            raise self._error
+        if self._answered_s is None or time.monotonic() - self._answered_s > _STALE_S:
+            raise FleetError(f"the fleet {self._fleet!r} does not answer")
+        return list(self._addresses)
 
     def close(self) -> None:
         """End the lease."""
+        self._answered_s = None
         if self._has_lease and ray.is_initialized():
             self._has_lease = False
             with suppress(FleetError):
@@ -79,32 +96,14 @@ class FleetDirectory:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._fleet, self._ray_address, self._lease.learner, self._lease.lanes)
 
-    def _ask_addresses(self) -> list[str]:
-        self.acquire()
-        found: list[str] = ask(self._handle, "renew", self._lease, timeout_s=_ASK_S)
-        return found
-
-    def _within(self, timeout_s: float, work: Callable[[], _Result]) -> _Result:
-        """Do some work on another thread, as Ray's calls may wait for its head node for a minute."""
-        if self._asking is not None and self._asking.is_alive():
-            raise FleetError("the fleet has not answered the last question yet")
-        results: list[_Result] = []
-        errors: list[Exception] = []
-
-        def run() -> None:
-            try:
-                results.append(work())
-            except Exception as error:
-                errors.append(error)
-
-        self._asking = threading.Thread(target=run, name="worldloom-fleet", daemon=True)
-        self._asking.start()
-        self._asking.join(timeout_s)
-        if errors:
-            raise errors[0]
-        if not results:
-            raise FleetError(f"the fleet did not answer within {timeout_s:g} s")
-        return results[0]
+    def _ask_addresses(self) -> None:
+        """Ask the reconciler, on a thread of its own: Ray's calls may wait for its head node for a minute."""
+        try:
+            self.acquire()
+            self._addresses = ask(self._handle, "renew", self._lease, timeout_s=_ASK_S)
+            self._answered_s = time.monotonic()
+        except Exception as error:
+            self._error = error
 
 
 class CertificateFile(os.PathLike[str]):

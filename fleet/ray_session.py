@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,11 +18,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from worldloom.fleet.errors import FleetError, NoSuchFleet, explain_missing
+from worldloom.fleet.errors import FleetError, NoRayCluster, NoSuchFleet, explain_missing
 
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray warns of its own default otherwise
 with explain_missing():
     import ray
+    from ray._private.utils import read_ray_address
     from ray.util.placement_group import get_current_placement_group, remove_placement_group
 
 __all__ = ["ray"]
@@ -31,6 +33,7 @@ _RECONCILER = re.compile(r"fleet/([a-z0-9-]+)")
 _LABEL = "worldloom-started"
 _OBJECT_STORE_BYTES = 100 << 20
 """Size of Ray's object store where we start Ray: control messages need little."""
+_CONNECT_TIMEOUT_S = 3.0
 _START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 30.0
 _POLL_S = 0.1
@@ -88,15 +91,36 @@ def connect_to_ray(address: str | None, may_start: bool) -> bool:
     """
     if ray.is_initialized():
         return False
-    try:
-        _initialise(address=address or "auto")
-    except (ConnectionError, RuntimeError) as error:
-        if address is not None or not may_start:
-            where = f"at {address}" if address is not None else "on this machine, and RAY_ADDRESS names none"
-            raise FleetError(f"there is no Ray cluster {where}: expected the address of a running one") from error
-        _initialise(address="local", object_store_memory=_OBJECT_STORE_BYTES, include_dashboard=False)
+    named = address or os.environ.get("RAY_ADDRESS")
+    is_named = named not in (None, "auto")
+    found = named if is_named else read_ray_address()
+    if found is not None and _answers(found):
+        try:
+            # Ray uses the token of this user for clusters that it finds itself, and for no others.
+            _initialise(address=found if is_named else "auto")
+        except (ConnectionError, RuntimeError) as error:
+            raise FleetError(
+                f"the Ray cluster at {found} cannot be joined ({error}): expected one that this user may join, by its "
+                "address or RAY_ADDRESS"
+            ) from error
+        return False
+    if address is not None or not may_start:
+        where = f"at {address}" if address is not None else "on this machine, and RAY_ADDRESS names none"
+        raise NoRayCluster(f"there is no Ray cluster {where}: expected the address of a running one")
+    _initialise(address="local", object_store_memory=_OBJECT_STORE_BYTES, include_dashboard=False)
+    return True
+
+
+def _answers(address: str) -> bool:
+    """True if something listens at the address of a Ray cluster: Ray itself would try for minutes."""
+    if "://" in address:  # of Ray Client, whose server may be behind a proxy
         return True
-    return False
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def _initialise(**options: Any) -> None:
@@ -135,7 +159,7 @@ def start_own_ray() -> None:
     )
     deadline_s = time.monotonic() + _START_TIMEOUT_S
     while True:
-        with suppress(FleetError):
+        with suppress(NoRayCluster):
             connect_to_ray(None, may_start=False)
             if own_ray_label() == label:
                 return

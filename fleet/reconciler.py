@@ -68,6 +68,8 @@ class Reconciler:
         self._addresses: tuple[list[str], list[str]] = [], []
         """Addresses of servers that are ready, and of those that drain."""
         self._wake = threading.Event()
+        self._ticked = threading.Condition()
+        self._ticks = 0
         self._is_ending = False
         self._is_recovered = threading.Event()
         self._thread = threading.Thread(target=self._reconcile, args=(is_restarted,), name="reconcile", daemon=True)
@@ -119,7 +121,7 @@ class Reconciler:
                 f"server is {server!r}: expected one of {', '.join(names) or 'none: there are no servers'}"
             )
         self._drains.append(int(server.removeprefix("server-")))
-        self._wake.set()
+        self._wait_for_tick()
 
     def wanted_bundles(self) -> list[dict[str, float]]:
         """Return the resources that the fleet wants, for each server."""
@@ -141,8 +143,16 @@ class Reconciler:
         keeping = [one.actor.keep.remote(spec) for one in self._servers if one.actor is not None]
         if keeping:  # so that the change outlives this process
             ray.wait(keeping, num_returns=len(keeping), timeout=_KEEP_S)
-        self._wake.set()
+        self._wait_for_tick()
         return spec
+
+    def _wait_for_tick(self) -> None:
+        """Wait until the thread has seen what was changed before this call, so that the status tells of it."""
+        with self._ticked:
+            target = self._ticks + 2  # one may be under way
+            self._wake.set()
+            while self._ticks < target and self._ticked.wait(_RECOVER_S):
+                self._wake.set()
 
     # The thread that reconciles
 
@@ -152,6 +162,9 @@ class Reconciler:
         while not self._is_ending:
             self._try(self._tick)
             self._is_recovered.set()
+            with self._ticked:
+                self._ticks += 1
+                self._ticked.notify_all()
             self._wake.wait(_TICK_S)
             self._wake.clear()
         self._try(self._end_all)

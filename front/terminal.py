@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
+    from rich.table import Table
 
 _REDRAW_S = 0.1
 _BAR_WIDTH = 24
@@ -167,12 +168,38 @@ def print_columns(rows: Sequence[Sequence[str]], indent: int = 2) -> None:
 
 def print_table(rows: Sequence[Sequence[str]], text_columns: int, heads: Sequence[str] = (), indent: int = 2) -> None:
     """Print a table of figures: the first columns are texts, aligned left, the others figures, aligned right."""
+    width = _window_width()
+    _print(_make_table(rows, text_columns, heads, width - indent), width, indent)
+
+
+@contextmanager
+def show_live() -> Iterator[Callable[[str, Sequence[Sequence[str]], int, Sequence[str], Sequence[str]], None]]:
+    """Show a table on a terminal that is drawn anew while the block runs; yield the function that does.
+
+    Its arguments are a heading, the rows, the number of columns that are texts, the heads, and lines below the table.
+    """
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+
+        def draw(
+            heading: str, rows: Sequence[Sequence[str]], text_columns: int, heads: Sequence[str], notes: Sequence[str]
+        ) -> None:
+            table = _make_table(rows, text_columns, heads, console.width)
+            live.update(Group(Text(heading, style="bold"), table, *map(Text, notes)), refresh=True)
+
+        yield draw
+
+
+def _make_table(rows: Sequence[Sequence[str]], text_columns: int, heads: Sequence[str], width: int) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    width = _window_width()
     widths = [max(map(len, column)) for column in zip(*rows, *([heads] if heads else []), strict=True)]
-    gap = 2 if indent + sum(widths) + 2 * len(widths) - 2 <= width else 1
+    gap = 2 if sum(widths) + 2 * len(widths) - 2 <= width else 1
     table = Table(box=None, show_header=bool(heads), header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
     for column in range(len(widths)):
         table.add_column(
@@ -183,7 +210,7 @@ def print_table(rows: Sequence[Sequence[str]], text_columns: int, heads: Sequenc
         )
     for row in rows:
         table.add_row(*map(Text, row))
-    _print(table, width, indent)
+    return table
 
 
 def _window_width() -> int:

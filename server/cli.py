@@ -37,6 +37,9 @@ COMMANDS = {
     "profile": Command(
         "worldloom.profiler.command", "measure what rendering costs on this machine, or attach to a running server"
     ),
+    "fleet": Command(
+        "worldloom.fleet.command", "run many servers on a Ray cluster: up, status, scale, drain, upgrade, down"
+    ),
     "doctor": Command(
         "worldloom.server.commands.doctor",
         "show graphics devices, the renderer that is chosen and why, and what to install",
