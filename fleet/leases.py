@@ -2,7 +2,7 @@
 
 A lease ends when it is released, or when it was not renewed for a while, as its process has ended. Leases are not kept
 when the reconciler is restarted: holders renew theirs every second and say what they hold, and for some seconds new
-ones are refused, so that none is given twice.
+ones have to wait, so that no lane is given twice.
 """
 
 import threading
@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from worldloom.fleet.errors import FleetError, QuotaExceeded
+from worldloom.fleet.errors import QuotaExceeded
 
 LEASE_S = 10.0
 """Time without a renewal after which a lease ends."""
 _GATHER_S = 3.0
-"""Time after the start in which holders of leases report theirs, and new ones are refused."""
+"""Time after the start in which holders of leases report theirs, and new ones wait."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,15 @@ class Leases:
         """Leases by id, each with the time of its last renewal."""
         self._opens_s = clock() + (_GATHER_S if is_restarted else 0.0)
 
+    @property
+    def opens_in_s(self) -> float:
+        """Time until new leases can be taken."""
+        return max(0.0, self._opens_s - self._clock())
+
     def acquire(self, lease: Lease, quota: int | None) -> None:
         """Take a lease; QuotaExceeded if the learner would have more lanes than its quota."""
         with self._lock:
             self._drop_expired()
-            if self._clock() < self._opens_s:
-                raise FleetError("the fleet has just been restarted and counts the lanes in use: try again in seconds")
             held = sum(one.lanes for one, _ in self._held.values() if one.learner == lease.learner)
             if quota is not None and held + lease.lanes > quota:
                 raise QuotaExceeded(

@@ -23,6 +23,10 @@ from worldloom.fleet.errors import FleetError, NoRayCluster, NoSuchFleet, explai
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray warns of its own default otherwise
 with explain_missing():
     import ray
+    from ray._private.authentication.authentication_token_setup import (
+        enable_token_auth_by_default,
+        ensure_token_if_auth_enabled,
+    )
     from ray._private.utils import read_ray_address
     from ray.util.placement_group import get_current_placement_group, remove_placement_group
 
@@ -141,12 +145,26 @@ def _quiet_ray() -> Iterator[None]:
 
 
 def start_own_ray() -> None:
-    """Start a Ray on this machine that outlives this process, and connect to it."""
+    """Start a Ray on this machine that outlives this process, and connect to it.
+
+    Ray listens on all interfaces, and whoever may join it can run programs. So it gets a token, as a Ray has that
+    `ray.init` starts, unless RAY_AUTH_MODE says otherwise; Ray keeps it in the user's home, and finds it there.
+    """
     label = secrets.token_hex(8)
+    enable_token_auth_by_default()
+    ensure_token_if_auth_enabled(create_token_if_missing=True)
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     command = [
         *(sys.executable, "-c", "import sys; from ray.scripts.scripts import main; sys.exit(main())"),
-        *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),
+        *(
+            "start",
+            "--head",
+            "--block",
+            "--port=0",
+            "--node-ip-address=127.0.0.1",
+            "--include-dashboard=false",
+            "--disable-usage-stats",
+        ),
         *(f"--object-store-memory={_OBJECT_STORE_BYTES}", f"--labels={_LABEL}={label}"),
     ]
     process = subprocess.Popen(

@@ -93,6 +93,7 @@ class Reconciler:
 
     def acquire(self, lease: Lease) -> None:
         """Take lanes for a learner; QuotaExceeded if its quota has not so many left."""
+        time.sleep(self._leases.opens_in_s)
         self._leases.acquire(lease, self._spec.quota_of(lease.learner))
 
     def renew(self, lease: Lease) -> list[str]:

@@ -1,0 +1,104 @@
+"""A real Ray cluster of three nodes on this machine, in a folder of its own."""
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RAY_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",  # Ray would write a token into the user's home otherwise
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_raylet_start_wait_time_s": "120",
+}
+TIMEOUT_S = 90.0
+"""Bound of each wait. Starting a server takes some 3 s on an idle machine."""
+
+
+@pytest.fixture(scope="module")
+def ray_folder() -> Iterator[Path]:
+    """A folder for Ray's own files; short, as the path of a socket has 107 bytes at most."""
+    folder = Path(tempfile.mkdtemp(prefix="wlray"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_TMPDIR", str(folder))
+        for name, value in RAY_ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class ThreeNodes:
+    """A Ray cluster of three nodes with one processor each, to which this process is connected."""
+
+    def __init__(self) -> None:
+        import ray
+        from ray.cluster_utils import Cluster
+
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        self.workers = [self.add_node(), self.add_node()]
+        self.cluster.wait_for_nodes(TIMEOUT_S)
+        ray.init(address=self.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+
+    def add_node(self) -> Any:
+        return self.cluster.add_node(num_cpus=1, wait=False)
+
+    def close(self) -> None:
+        import ray
+
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def three_nodes(ray_folder: Path) -> Iterator[ThreeNodes]:
+    # Raylets inherit stderr and report there that they were killed: not for whoever reads the results.
+    kept = os.dup(2)
+    with open(ray_folder / "stderr", "w") as sink:
+        os.dup2(sink.fileno(), 2)
+    nodes = ThreeNodes()
+    yield nodes
+    nodes.close()
+    os.dup2(kept, 2)
+    os.close(kept)
+
+
+def wait_until(condition: Callable[[], Any], what: str = "it") -> float:
+    """Wait until a condition holds; return how long that took."""
+    began_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began_s < TIMEOUT_S, f"{what} took more than {TIMEOUT_S:g} s"
+        time.sleep(0.05)
+    return time.monotonic() - began_s
+
+
+def is_running(pid: int | None) -> bool:
+    """True if there is a process that has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
+
+
+def find_processes(word: str) -> set[int]:
+    """Return the processes that have a word in their command line."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word.encode() in path.read_bytes() and is_running(int(path.parent.name)):
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill(pid: int | None, number: signal.Signals = signal.SIGKILL) -> None:
+    assert pid is not None
+    os.kill(pid, number)
