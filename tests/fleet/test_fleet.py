@@ -38,6 +38,11 @@ def pids(status: FleetStatus) -> set[int | None]:
     return {one.pid for one in status.servers}
 
 
+def has_replaced(fleet: Fleet, pid: int | None) -> bool:
+    status = fleet.status()
+    return status.is_settled and pid not in pids(status)
+
+
 def node_of(server: Any) -> str:
     return str(server.node.split()[1])
 
@@ -104,8 +109,7 @@ def test_an_env_goes_on_when_a_server_is_killed(fleet: Fleet, settled: FleetStat
         def step() -> bool:
             info = env.step(paddles())[4]
             lost.update(np.flatnonzero(info.get("lost", ())).tolist())
-            status = fleet.status()
-            return status.is_settled and settled.servers[0].pid not in pids(status)
+            return has_replaced(fleet, settled.servers[0].pid)
 
         wait_until(step, "the replacement")
         assert 0 < len(lost) < LANES
@@ -118,7 +122,7 @@ def test_an_env_goes_on_when_a_server_is_killed(fleet: Fleet, settled: FleetStat
 def test_a_frozen_server_is_replaced(fleet: Fleet, settled: FleetStatus) -> None:
     frozen = settled.servers[0].pid
     kill(frozen, signal.SIGSTOP)
-    wait_until(lambda: fleet.status().is_settled and frozen not in pids(fleet.status()), "the replacement")
+    wait_until(lambda: has_replaced(fleet, frozen), "the replacement")
     assert not is_running(frozen)
     loss = fleet.status().last_loss
     assert loss is not None
@@ -187,7 +191,7 @@ def test_a_lost_node_leaves_no_server_and_is_replaced(
     three_nodes.cluster.remove_node(nodes[node_of(victim)], allow_graceful=False)
     three_nodes.workers.remove(nodes[node_of(victim)])
     wait_until(lambda: not is_running(victim.pid), "the end of its server")
-    wait_until(lambda: fleet.status().is_settled and victim.pid not in pids(fleet.status()), "the replacement")
+    wait_until(lambda: has_replaced(fleet, victim.pid), "the replacement")
     assert node_of(victim) not in {node_of(one) for one in fleet.status().servers}
     loss = fleet.status().last_loss
     assert loss is not None
