@@ -25,6 +25,8 @@ from worldloom.client.vector_world import VectorWorld, check_same_specs
 
 RETRY_S = 0.25
 """Time between two attempts to place lanes."""
+_NO_ROOM_S = 1.0
+"""The same after an attempt that found no room."""
 _BALANCE_S = 2.0
 """Time between two attempts to divide lanes anew."""
 _FIRST_CHECK_S = 5.0
@@ -140,7 +142,8 @@ class Homes:
                     self.hand_over(stream, lanes[self.table.is_over[lanes]])
         now_s = time.monotonic()
         if now_s >= self._retry_s and not self.placer.is_busy and not self.placer.made:
-            self._retry_s = now_s + RETRY_S
+            pause_s = RETRY_S if self.placer.has_placed else _NO_ROOM_S
+            self._retry_s = now_s + pause_s
             self._order(now_s, asked)
 
     def _order(self, now_s: float, asked: np.ndarray | None) -> None:
@@ -252,6 +255,8 @@ class Homes:
                 numbers = numbers - self.table.is_over[mine]
             if self.attempt(target, partial(self._begin_episodes, target, mine, numbers, source)):
                 self.table.move(mine, target, source)
+                if not np.isin(target.lanes, source.home_lanes).any():
+                    source.targets.remove(target)  # it has got all
         if not source.home_count:
             self._drop(source)
 

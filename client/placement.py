@@ -172,6 +172,8 @@ class Placer:
         """Set when a reply has come over gRPC, and when a job is done."""
         self.is_busy = False
         """A job is under way on the thread."""
+        self.has_placed = True
+        """The last job has placed some lanes."""
         self.problem: ClientError | None = None
         """The last error that kept a lane from being placed."""
         self._watch = watch
@@ -192,6 +194,7 @@ class Placer:
     def place(self, job: Job) -> None:
         """Make worlds for as many lanes as there is room for, on all servers at the same time."""
         self.problem = None
+        self.has_placed = False
         now_s = time.monotonic()
         servers = [one for one in self._watch.servers if one.state is State.UP and one.full_until_s <= now_s]
         connected: dict[Server, tuple[Connection, Capacity]] = {}
@@ -257,6 +260,7 @@ class Placer:
                     opened = free.pop() if free else connection.open_sibling()
                     server.adopt(opened)
                     world = self._make(opened, settings)
+                    self.has_placed = True
                     self.made.append(Made(server, lanes, group.source, job.seeds.version, world, world.shared_parts()))
         except ClientError as error:
             self._note(server, error)

@@ -13,9 +13,8 @@ import os
 import select
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from worldloom.client.connecting import connect, read_property
@@ -28,8 +27,8 @@ BEAT_S = 0.4
 _MISSED_BEATS = 3
 """Beats without an answer after which a server is lost."""
 _CHECK_TIMEOUT_S = 5 * BEAT_S
-_DIRECTORY_BEATS = 2
-"""Beats between two looks into the directory."""
+_LOOK_S = 0.8
+"""Time between two looks into the directory."""
 _FIRST_REPLY_S = 5.0
 """Time for the first reply of a server. They take milliseconds; this is for one that is very busy."""
 _CHECK = "/grpc.health.v1.Health/Check"
@@ -219,15 +218,14 @@ class ServerWatch:
         self._directory = directory
         self._credentials = credentials
         self._servers: dict[str, Server] = {}
-        self._stop = threading.Event()
+        self.stop = threading.Event()
+        """Set when the threads are to end."""
         self.changed = threading.Event()
         """Set when the state of a server has changed, or one has come or gone."""
         self._look()
         if not self._servers:
             raise ValueError("the directory has no servers: expected the address of at least one")
-        self._thread = threading.Thread(
-            target=partial(_beat, weakref.ref(self), self._stop), name="worldloom-heartbeat", daemon=True
-        )
+        self._thread = _repeat(self, BEAT_S, ServerWatch.beat, "worldloom-heartbeat")
 
     @property
     def servers(self) -> list[Server]:
@@ -244,10 +242,13 @@ class ServerWatch:
         for check in checks:
             check.join()
         self._thread.start()
+        if not isinstance(self._directory, FixedServers):
+            # On a thread of its own: a directory may take long to answer, and health checks must not wait for it.
+            _repeat(self, _LOOK_S, ServerWatch._look, "worldloom-directory").start()
 
     def close(self) -> None:
         """End the thread and the checks."""
-        self._stop.set()
+        self.stop.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(BEAT_S * 5)
         for server in self._servers.values():
@@ -256,10 +257,8 @@ class ServerWatch:
         if close is not None:
             close()
 
-    def beat(self, number: int) -> None:
-        """Check on all servers, and now and then look which there are."""
-        if number % _DIRECTORY_BEATS == 0:
-            self._look()
+    def beat(self) -> None:
+        """Check on all servers."""
         for server in self.servers:
             before = server.state
             server.beat()
@@ -268,6 +267,7 @@ class ServerWatch:
                 self.changed.set()
 
     def _look(self) -> None:
+        """Look which servers there are."""
         try:
             addresses = list(self._directory.addresses())
         except Exception as error:  # of whatever kind: the servers that are known are still there
@@ -286,19 +286,23 @@ class ServerWatch:
             server.is_listed = listed[one]
         for one in self._servers.keys() - kept.keys():
             self._servers[one].close()
-        self._servers = kept
+        if not self.stop.is_set():
+            self._servers = kept
 
 
-def _beat(watch: "weakref.ref[ServerWatch]", stop: threading.Event) -> None:
-    """Check on the servers until the watch is closed or gone. Runs on its thread, which does not keep it alive."""
-    number = 0
-    while not stop.wait(BEAT_S):
-        alive = watch()
-        if alive is None:
-            return
-        number += 1
-        alive.beat(number)
-        del alive
+def _repeat(watch: ServerWatch, every_s: float, work: Callable[[ServerWatch], None], name: str) -> threading.Thread:
+    """Return a thread that does some work until the watch is closed or gone, which it does not keep alive."""
+    reference, stop = weakref.ref(watch), watch.stop
+
+    def run() -> None:
+        while not stop.wait(every_s):
+            alive = reference()
+            if alive is None:
+                return
+            work(alive)
+            del alive
+
+    return threading.Thread(target=run, name=name, daemon=True)
 
 
 def read_capacity(connection: Connection) -> Capacity:

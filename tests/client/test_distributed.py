@@ -19,7 +19,7 @@ import pytest
 
 from scripts.support.server_process import ServerProcess
 from scripts.support.splitmix import mix
-from tests.support.proxy import Proxy
+from scripts.support.proxy import Proxy
 from worldloom.client import CannotConnect, ClientError, LostConnection, ServerError, VectorEnv
 
 pytestmark = pytest.mark.slow
@@ -456,12 +456,12 @@ def test_nothing_is_left_on_the_servers(three: list[ServerProcess]) -> None:
         with VectorEnv(three[0].address, "catch", 1) as probe:
             return int(probe._streams.first_world.read_property("counters.lanes")) - 1
 
-    wait_for(lambda: lanes() == 0)
+    before = lanes()  # worlds of clients that were cut off stay for a while
     env = VectorEnv(addresses(three), "cartpole", LANES, **GIVEN)
     env.reset()
-    assert lanes() > 0
+    assert lanes() > before
     env.close()
-    wait_for(lambda: lanes() == 0)
+    wait_for(lambda: lanes() <= before)
 
 
 SQUARE: dict[str, Any] = {**GIVEN, "width": 64, "height": 64, "observations": ["eye.rgb", "eye.depth", "pose"]}

@@ -10,11 +10,12 @@ from typing import Self
 class Proxy:
     """Forwards connections to an address until told to stop; then what is sent is neither passed on nor refused."""
 
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._target = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+    def __init__(self, address: str, host: str = "127.0.0.1") -> None:
+        """Listen on a host of this machine, on any port."""
+        target_host, _, port = address.rpartition(":")
+        self._target = (target_host, int(port))
+        self._listener = socket.create_server((host, 0))
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
         self._is_forwarding = True
         self._is_closed = False
         self._sockets: list[socket.socket] = []
