@@ -17,7 +17,7 @@ from google.rpc import code_pb2
 
 from worldloom.client.errors import CannotConnect, ClientError, LostConnection, ServerError
 from worldloom.client.lane_table import LaneTable, PlacedStream
-from worldloom.client.placement import Group, Job, LaneSeeds, Made, Placer
+from worldloom.client.placement import Job, LaneSeeds, Made, Placer
 from worldloom.client.results import LaneResults, Observing
 from worldloom.client.servers import ServerWatch, State
 from worldloom.client.streams import LaneStream
@@ -28,7 +28,10 @@ RETRY_S = 0.25
 _NO_ROOM_S = 1.0
 """The same after an attempt that found no room."""
 _BALANCE_S = 2.0
-"""Time between two attempts to divide lanes anew."""
+"""Time between two looks whether the lanes should be divided anew."""
+_MAX_BALANCE_S = 60.0
+"""The same if dividing them has not helped."""
+_NOBODY = np.zeros(0, np.int64)
 _FIRST_CHECK_S = 5.0
 """Time that servers have to answer when the env is made."""
 _REFUSED_S = 60.0
@@ -58,8 +61,7 @@ class Homes:
         self._observing = observing
         self._stream_count = 0
         self._retry_s = self._balanced_s = 0.0
-        self._may_be_uneven = False
-        """Servers have come or gone since the lanes were last divided."""
+        self._balance_pause_s = _BALANCE_S
 
     @property
     def lanes(self) -> int:
@@ -101,7 +103,7 @@ class Homes:
         for server in servers:
             if server.state is not State.UP:
                 _log.warning("the server at %s is %s: going on without it", server.address, server.state.value)
-        self.placer.place(Job([Group(np.arange(self.lanes), None)], {}, self.seeds))
+        self.placer.place(Job(np.arange(self.lanes), _NOBODY, {}, self.seeds))
         made = list(self.placer.made)
         placed = sum(len(one.lanes) for one in made)
         if placed < self.lanes:
@@ -130,7 +132,7 @@ class Homes:
         """
         if self.watch.changed.is_set():
             self.watch.changed.clear()
-            self._may_be_uneven = True
+            self._balance_pause_s = _BALANCE_S
             for stream in list(self.streams.values()):
                 if stream.server.state is State.LOST and not stream.is_under_way:
                     self._lose(stream, f"lost the server at {stream.server.address}")
@@ -153,7 +155,7 @@ class Homes:
             is_parked &= asked
         elif self._observing.autoreset == "disabled":
             is_parked[:] = False  # a reset has their worlds made, and begins their episodes
-        groups = [Group(np.flatnonzero(is_parked), None)] if is_parked.any() else []
+        parked = np.flatnonzero(is_parked)
         joining = {target for stream in self.streams.values() for target in stream.targets}
         sources = [
             stream
@@ -163,25 +165,27 @@ class Homes:
             and stream.home_count
             and (stream.server.state is State.DRAINING or not stream.is_home.all())
         ]
-        if not sources and not groups and not joining and now_s >= self._balanced_s:
-            sources = self._find_surplus(now_s)
-        groups += [Group(stream.home_lanes, stream.number) for stream in sources]
-        if groups:
+        before = None
+        if not sources and not len(parked) and not joining and now_s >= self._balanced_s and self._is_uneven(now_s):
+            sources, before = list(self.streams.values()), self.held_lanes()
+        moving = np.sort(np.concatenate([_NOBODY, *(stream.home_lanes for stream in sources)]))
+        if len(parked) or len(moving):
             held = self.held_lanes()
             for stream in sources:
                 held[stream.server.address] -= stream.home_count
-            self.placer.start(Job(groups, held, self.seeds.copy()))
+            self.placer.start(Job(parked, moving, held, self.seeds.copy(), before))
 
-    def _find_surplus(self, now_s: float) -> list[PlacedStream]:
-        """Return the streams whose lanes should be divided anew: all, if servers have come that have too few lanes."""
-        if not self._may_be_uneven:
-            return []
-        self._may_be_uneven = False
-        self._balanced_s = now_s + _BALANCE_S
-        servers = [server.address for server in self.watch.servers if server.state is State.UP]
+    def _is_uneven(self, now_s: float) -> bool:
+        """Return whether a server has less than half of an equal share of the lanes, which should be divided anew.
+
+        Asked for again and again, it is true less and less often: the server may have no room, or be slow.
+        """
+        servers = [one for one in self.watch.servers if one.state is State.UP and one.full_until_s <= now_s]
         held = self.held_lanes()
-        is_uneven = any(2 * held.get(address, 0) < self.lanes // len(servers) for address in servers)
-        return list(self.streams.values()) if is_uneven else []
+        is_uneven = any(2 * held.get(one.address, 0) < self.lanes // len(servers) for one in servers)
+        self._balanced_s = now_s + self._balance_pause_s
+        self._balance_pause_s = min(2 * self._balance_pause_s, _MAX_BALANCE_S) if is_uneven else _BALANCE_S
+        return is_uneven
 
     def take_made(self) -> None:
         """Take the worlds that were made: as homes of parked lanes, or as targets of streams."""
@@ -198,19 +202,18 @@ class Homes:
     def _adopt(self, made: Made) -> None:
         self._stream_count += 1
         stream = PlacedStream(self._stream_count, made, self._observing, self.results)
-        home = -1 if made.source is None else made.source
-        lanes = made.lanes[self.table.home[made.lanes] == home]
-        source = None if made.source is None else self.streams.get(made.source)
-        has_other_seeds = made.seed_version != self.seeds.version
-        if not len(lanes) or (made.source is not None and source is None) or has_other_seeds:
+        homes = self.table.home[made.lanes]
+        lanes = made.lanes[(homes >= 0) == made.is_move]
+        if not len(lanes) or made.seed_version != self.seeds.version:
             _close_later(made.world)  # its lanes have found or lost their home meanwhile, or got other seeds
             return
-        self.streams[stream.number] = stream
-        if source is None:
+        if made.is_move:
+            for number in np.unique(homes[homes >= 0]).tolist():
+                self.streams[number].targets.append(stream)
+        else:
             stream.is_return = True
             self.table.move(lanes, stream)
-        else:
-            source.targets.append(stream)
+        self.streams[stream.number] = stream
 
     def _lose(self, stream: PlacedStream, reason: str) -> None:
         """Park the lanes of a stream whose server is gone. They lose their episodes."""
@@ -231,8 +234,9 @@ class Homes:
             if stream in other.targets:
                 other.targets.remove(stream)
         _close_later(stream.world)
+        joining = {target for other in self.streams.values() for target in other.targets}
         for target in stream.targets:
-            if target.number in self.streams and not target.home_count:
+            if target.number in self.streams and not target.home_count and target not in joining:
                 self._drop(target)
 
     def hand_over(self, source: PlacedStream, lanes: np.ndarray, is_reset: bool = False) -> None:

@@ -131,21 +131,18 @@ class LaneSeeds:
         return [(some, {"lanes": len(some), "first_lane": self.numbers[some], **settings}) for some, settings in found]
 
 
-class Group(NamedTuple):
-    """Lanes that need another server."""
-
-    lanes: np.ndarray
-    source: int | None
-    """The stream that has them until the ends of their episodes; None if none has them."""
-
-
 class Job(NamedTuple):
     """Lanes to place."""
 
-    groups: list[Group]
+    parked: np.ndarray
+    """Lanes without a home."""
+    moving: np.ndarray
+    """Lanes that stay where they are until the ends of their episodes."""
     held: Mapping[str, int]
-    """The number of lanes that stay on each server, by its address."""
+    """The number of other lanes on each server, by its address."""
     seeds: LaneSeeds
+    before: Mapping[str, int] | None = None
+    """The number of lanes on each server now: if they should be the same afterwards, nothing is done."""
 
 
 class Made(NamedTuple):
@@ -153,7 +150,8 @@ class Made(NamedTuple):
 
     server: Server
     lanes: np.ndarray
-    source: int | None
+    is_move: bool
+    """They have a home, and move at the ends of their episodes."""
     seed_version: int
     world: VectorWorld
     shared_parts: dict[str, SharedPart] | None
@@ -200,9 +198,11 @@ class Placer:
         connected: dict[Server, tuple[Connection, Capacity]] = {}
         _run_in_parallel([partial(self._connect, server, connected) for server in servers])
         chosen = [server for server in servers if server in connected]
-        lanes = np.concatenate([group.lanes for group in job.groups])
         held = [job.held.get(server.address, 0) for server in chosen]
-        counts = share_lanes(len(lanes), [connected[server][1] for server in chosen], held) if chosen else []
+        capacities = [connected[server][1] for server in chosen]
+        counts = share_lanes(len(job.parked) + len(job.moving), capacities, held) if chosen else []
+        if job.before is not None and counts == [job.before.get(server.address, 0) for server in chosen]:
+            counts = [0] * len(chosen)
         ends = np.cumsum([0, *counts])
         parts = [slice(begin, end) for begin, end in pairwise(ends.tolist())]
         works = [
@@ -249,19 +249,16 @@ class Placer:
     def _fill(self, server: Server, connection: Connection, job: Job, part: slice) -> None:
         """Make the worlds of a server; the connection is for the first of them."""
         free: list[Connection] = [connection]
-        first = 0
+        parked = len(job.parked)
+        moving = slice(max(0, part.start - parked), max(0, part.stop - parked))
         try:
-            for group in job.groups:
-                begin, end = max(first, part.start) - first, min(first + len(group.lanes), part.stop) - first
-                first += len(group.lanes)
-                if begin >= end:
-                    continue
-                for lanes, settings in job.seeds.settings(np.sort(group.lanes[begin:end])):
+            for is_move, chosen in ((False, job.parked[part]), (True, job.moving[moving])):
+                for lanes, settings in job.seeds.settings(np.sort(chosen)):
                     opened = free.pop() if free else connection.open_sibling()
                     server.adopt(opened)
                     world = self._make(opened, settings)
                     self.has_placed = True
-                    self.made.append(Made(server, lanes, group.source, job.seeds.version, world, world.shared_parts()))
+                    self.made.append(Made(server, lanes, is_move, job.seeds.version, world, world.shared_parts()))
         except ClientError as error:
             self._note(server, error)
         finally:
