@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import pytest
 
+from scripts.support.proxy import Proxy
 from scripts.support.server_process import ServerProcess
 from scripts.support.splitmix import mix
-from scripts.support.proxy import Proxy
 from worldloom.client import CannotConnect, ClientError, LostConnection, ServerError, VectorEnv
 
 pytestmark = pytest.mark.slow
@@ -157,6 +158,13 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
         time.sleep(0.02)
 
 
+def freeze(process: ServerProcess) -> None:
+    """Stop a server, and wait until all its threads stand still."""
+    os.kill(process.pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{process.pid}/task")
+    wait_for(lambda: all(task.read_text().rpartition(") ")[2][0] == "T" for task in tasks.glob("*/stat")))
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_lanes_have_the_bytes_of_one_world_wherever_they_are(
@@ -239,7 +247,7 @@ def test_a_frozen_server_is_noticed_and_may_come_back(transport: Any) -> None:
         with VectorEnv(addresses(started), "cartpole", LANES, transport=transport, **GIVEN) as env:
             player = Player(env)
             player.step(10)
-            os.kill(started[0].pid, signal.SIGSTOP)
+            freeze(started[0])
             try:
                 seen = player.step()
                 assert seen.lost.any()
@@ -356,7 +364,7 @@ def test_recv_gives_the_lanes_that_are_ready_and_waits_for_no_slow_server(three:
     with VectorEnv(addresses(three), "cartpole", LANES, **GIVEN) as env:
         env.reset(seed=5)
         steps = np.zeros(LANES, int)
-        os.kill(three[0].pid, signal.SIGSTOP)
+        freeze(three[0])
         try:
             env.send(force(0))
             for _ in range(12):
@@ -503,7 +511,7 @@ def test_a_server_that_wakes_up_does_not_draw_into_arrays_of_the_program() -> No
     with started_servers(2) as started, VectorEnv(addresses(started), "cartpole", LANES, **SQUARE) as env:
         env.reset(seed=5)
         last = env.step(force(0))[0]["eye.rgb"].copy()
-        os.kill(started[1].pid, signal.SIGSTOP)
+        freeze(started[1])
         found, *_, info = env.step(force(1))
         os.kill(started[1].pid, signal.SIGCONT)
         lost = info["lost"]
