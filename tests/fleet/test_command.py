@@ -58,10 +58,10 @@ def test_a_fleet_from_the_command_line(run: Run, ray_folder: Path) -> None:
         assert (status["wanted"], status["ready"], [one["server"] for one in status["servers"]]) == (1, 1, ["server-1"])
         command = Path(f"/proc/{status['servers'][0]['pid']}/cmdline").read_bytes().split(b"\0")
         assert command[command.index(b"--max-lanes") + 1] == b"99"
-        assert run("upgrade", "--drain-s", "5", "--wait-s", "100")[:2] == (0, "fleet 'default': done\n")
-        code, out, err = run("drain", "server-1")
+        assert run("upgrade", "--drain-s", "5")[:2] == (0, "fleet 'default': servers are replaced one after another\n")
+        code, out, err = run("drain", "server-9")
         assert (code, out) == (1, "")
-        assert err.startswith("worldloom fleet: server is 'server-1': expected one of server-")
+        assert err.startswith("worldloom fleet: server is 'server-9': expected one of server-")
         assert run("status", "--name", "other")[2] == (
             "worldloom fleet: no fleet is called 'other': there are default; `worldloom fleet up` makes one\n"
         )
