@@ -25,7 +25,7 @@ def run(ray_folder: Path, tmp_path: Path) -> Run:
     environment |= {"HOME": str(tmp_path), "WORLDLOOM_CACHE_DIR": str(CACHE_FOLDER.parent)}
 
     def run_command(*words: str) -> tuple[int, str, str]:
-        command = [WORLDLOOM, "fleet", *words]
+        command = [str(WORLDLOOM), "fleet", *words]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=200)
         return done.returncode, done.stdout, done.stderr
 

@@ -37,7 +37,8 @@ def test_of_too_many_those_that_serve_nobody_leave_first_then_the_newest() -> No
 
 def simulate(wanted: int, room: int, generation: int, servers: dict[int, ServerView]) -> list[int]:
     """Follow plans until nothing changes; return how many servers were ready after each."""
-    counts, number = [], max(servers, default=0)
+    counts: list[int] = []
+    number = max(servers, default=0)
     for _ in range(200):
         plan = plan_servers(wanted, generation, list(servers.values()))
         if plan == ServerPlan() and all(one.phase == "ready" for one in servers.values()):
