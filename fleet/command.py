@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from worldloom.fleet.errors import NoRayCluster
 from worldloom.fleet.status import FleetStatus
@@ -101,9 +101,9 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _server_changes(args: argparse.Namespace) -> dict[str, object]:
+def _server_changes(args: argparse.Namespace) -> dict[str, Any]:
     names = ("cpus_per_server", "gpus_per_server", "drain_s", "cache_dir", "python")
-    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    given: dict[str, Any] = {name: getattr(args, name) for name in names if hasattr(args, name)}
     if getattr(args, "serve_arguments", []):
         given["serve_arguments"] = tuple(args.serve_arguments)
     return given
@@ -128,7 +128,7 @@ def _up(args: argparse.Namespace) -> int:
             quotas=quotas,
             detached=True,
             wait_s=0,
-            **_server_changes(args),  # type: ignore[arg-type]  # checked by Fleet
+            **_server_changes(args),
         )
         try:
             _wait(fleet, args.wait_s)
@@ -197,7 +197,7 @@ def heading_of(status: FleetStatus) -> str:
 
 def rows_of(status: FleetStatus) -> list[tuple[str, ...]]:
     """Return a row of the table for each server."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             one.server,
             f"{one.state}: {one.detail}" if one.detail else one.state,

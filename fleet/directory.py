@@ -4,12 +4,14 @@ Both classes can be pickled with the env to other processes and nodes. Unpickled
 since the env there has lanes of its own.
 """
 
-import atexit
 import os
 import secrets
+import shutil
 import tempfile
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -107,32 +109,39 @@ class FleetDirectory:
 
 
 class CertificateFile(os.PathLike[str]):
-    """A file with a certificate, written in each process where its path is asked for, and removed at its end."""
+    """A file with a certificate, written in each process where its path is asked for, and removed with this object."""
 
     def __init__(self, pem: str) -> None:
         self._pem = pem
         self._lock = threading.Lock()
         self._owner: int | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = ""
+        self._remove: Callable[[], object] | None = None
 
     def __fspath__(self) -> str:
         with self._lock:
-            if self._folder is None or self._owner != os.getpid():
+            if self._remove is None or self._owner != os.getpid():
                 self._owner = os.getpid()
-                self._folder = tempfile.TemporaryDirectory(prefix="worldloom-fleet-")
-                atexit.register(self.close)
-                (Path(self._folder.name) / "ca.pem").write_text(self._pem)
-            return str(Path(self._folder.name) / "ca.pem")
+                self._folder = tempfile.mkdtemp(prefix="worldloom-fleet-")
+                self._remove = weakref.finalize(self, _remove_folder, self._folder, self._owner)
+                (Path(self._folder) / "ca.pem").write_text(self._pem)
+            return str(Path(self._folder) / "ca.pem")
 
     def close(self) -> None:
         """Remove the file, if this process wrote it."""
-        if self._folder is not None and self._owner == os.getpid():
-            self._folder.cleanup()
-            self._folder = None
-            atexit.unregister(self.close)
+        with self._lock:
+            if self._remove is not None:
+                self._remove()
+                self._remove = None
 
     def __repr__(self) -> str:
         return "CertificateFile(…)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._pem,)
+
+
+def _remove_folder(folder: str, owner: int) -> None:
+    """Remove a folder, unless this process is a fork of the one that made it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -81,7 +81,7 @@ class Fleet:
             "name": name,
             "servers": servers,
             "serve_arguments": serve_arguments,
-            "quotas": dict(quotas) if isinstance(quotas, Mapping) else quotas or {},
+            "quotas": {} if quotas is None else quotas,
             "drain_s": drain_s,
             "cache_dir": None if cache_dir is None else os.fspath(cache_dir),
             "python": python,

@@ -67,16 +67,18 @@ class _Watched:
 
     async def _read_counters(self) -> None:
         while True:
-            while not self.health.is_serving:
-                await asyncio.sleep(INTERVAL_S)
-            call = self._channel.stream_stream(_METHOD)(metadata=self._metadata)
-            with suppress(grpc.RpcError, ClientError, TimeoutError):
-                while self.health.is_serving:
-                    await asyncio.wait_for(self._read(call), _READ_TIMEOUT_S)
-                    await asyncio.sleep(INTERVAL_S)
-                await call.done_writing()
-            call.cancel()
+            if self.health.is_serving:
+                call = self._channel.stream_stream(_METHOD)(metadata=self._metadata)
+                with suppress(grpc.RpcError, ClientError, TimeoutError):
+                    await self._read_while_serving(call)
+                call.cancel()
             await asyncio.sleep(INTERVAL_S)
+
+    async def _read_while_serving(self, call: Any) -> None:
+        while self.health.is_serving:
+            await asyncio.wait_for(self._read(call), _READ_TIMEOUT_S)
+            await asyncio.sleep(INTERVAL_S)
+        await call.done_writing()
 
     async def _read(self, call: Any) -> None:
         values = []

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-PACKAGES = ("front", "kernels", "render", "worlds", "server", "client", "profiler", "demo", "protos")
+PACKAGES = ("front", "kernels", "render", "worlds", "server", "client", "fleet", "profiler", "demo", "protos")
 SHORT_LINES = 60
 ODD_DOCSTRING = re.compile(r"(What|Whether|Where|Who|Whose|Whom|Which|Whatever|Whoever|How|Those|Of|That)\b")
 """First words of docstrings that cannot be understood without the code below them."""

@@ -28,7 +28,7 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["learners"]
 """Learning libraries are in environments of their own: `make learners`."""
 
 SLOW = (
-    *("tests/bench", "tests/demo", "tests/examples", "tests/profiler", "tests/client", "tests/learners"),
+    *("tests/bench", "tests/demo", "tests/examples", "tests/fleet", "tests/profiler", "tests/client", "tests/learners"),
     *("tests/server/test_", "tests/server/commands", "tests/server/transports", "tests/server/cogment"),
     *(
         "tests/server/dm_env_rpc/test_stateful",

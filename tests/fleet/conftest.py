@@ -88,11 +88,14 @@ def is_running(pid: int | None) -> bool:
 
 
 def find_processes(word: str) -> set[int]:
-    """Return the processes that have a word in their command line."""
+    """Return the processes of this test's Ray that have a word in their command line; others may have theirs."""
+    mine = f"RAY_TMPDIR={os.environ['RAY_TMPDIR']}".encode()
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if word.encode() in path.read_bytes() and is_running(int(path.parent.name)):
+            if word.encode() not in path.read_bytes() or not is_running(int(path.parent.name)):
+                continue
+            if mine in (path.parent / "environ").read_bytes().split(b"\0"):
                 found.add(int(path.parent.name))
         except OSError:
             continue

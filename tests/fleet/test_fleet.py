@@ -4,7 +4,6 @@ import os
 import pickle
 import signal
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.fleet.conftest import ThreeNodes, find_processes, is_running, kill, wait_until
+from tests.fleet.conftest import TIMEOUT_S, ThreeNodes, find_processes, is_running, kill, wait_until
 from worldloom.client import VectorEnv
 from worldloom.fleet import Fleet, FleetError, FleetStatus, NoSuchFleet, QuotaExceeded
 
@@ -130,6 +129,13 @@ def test_a_frozen_server_is_replaced(fleet: Fleet, settled: FleetStatus) -> None
     assert "stopped by a signal" in loss.reason or "health checks" in loss.reason
 
 
+def test_servers_that_do_not_start_are_reported(fleet: Fleet) -> None:
+    with pytest.raises(FleetError, match=r"server-1 on .* did not start: it ended with exit code 1: .*no-such-module"):
+        Fleet(1, 1, name="bad", serve_arguments=["--family", "no-such-module:Thing"], wait_s=TIMEOUT_S)
+    with pytest.raises(NoSuchFleet, match="there are default"):
+        Fleet.connect("bad")
+
+
 def test_the_reconciler_is_killed_and_knows_everything_again(fleet: Fleet, settled: FleetStatus) -> None:
     fleet.scale(3)
     [reconciler] = find_processes("ray::Reconciler")
@@ -188,14 +194,16 @@ def test_a_lost_node_leaves_no_server_and_is_replaced(
 ) -> None:
     nodes = {node.node_id[:6]: node for node in three_nodes.workers}
     victim = next(one for one in settled.servers if node_of(one) in nodes)
+    reconciler = find_processes("ray::Reconciler")
     three_nodes.cluster.remove_node(nodes[node_of(victim)], allow_graceful=False)
     three_nodes.workers.remove(nodes[node_of(victim)])
     wait_until(lambda: not is_running(victim.pid), "the end of its server")
     wait_until(lambda: has_replaced(fleet, victim.pid), "the replacement")
     assert node_of(victim) not in {node_of(one) for one in fleet.status().servers}
-    loss = fleet.status().last_loss
-    assert loss is not None
-    assert loss.server == victim.server
+    if find_processes("ray::Reconciler") == reconciler:  # else it was on that node too, and counts from 0 again
+        loss = fleet.status().last_loss
+        assert loss is not None
+        assert loss.server == victim.server
 
 
 @pytest.mark.parametrize(
@@ -235,13 +243,6 @@ def test_wrong_changes_change_nothing(fleet: Fleet, settled: FleetStatus) -> Non
     assert pids(fleet.status()) == pids(settled)
 
 
-def test_servers_that_do_not_start_are_reported(fleet: Fleet) -> None:
-    with pytest.raises(FleetError, match=r"server-1 on .* did not start: it ended with exit code 1: .*no-such-module"):
-        Fleet(1, 0.01, name="bad", serve_arguments=["--family", "no-such-module:Thing"])
-    with pytest.raises(NoSuchFleet, match="there are default"):
-        Fleet.connect("bad")
-
-
 def test_nothing_is_left_after_down(fleet: Fleet, settled: FleetStatus) -> None:
     """The last test: it ends the fleet."""
     import ray
@@ -256,10 +257,9 @@ def test_nothing_is_left_after_down(fleet: Fleet, settled: FleetStatus) -> None:
         host, _, port = address.rpartition(":")
         with pytest.raises(OSError, match="refused"):
             socket.create_connection((host, int(port)), 5)
-    assert not certificate.exists()
+    assert not certificate.parent.exists()
     assert [one for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"] == "worldloom"] == []
     groups = ray.util.placement_group_table().values()
     assert {one["state"] for one in groups} == {"REMOVED"}
-    assert list(Path(tempfile.gettempdir()).glob("worldloom-fleet-*")) == []
     with pytest.raises(FleetError, match="the fleet 'default' is down"):
         fleet.vector_env("catch", 1)
