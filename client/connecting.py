@@ -5,7 +5,7 @@ than the address. Where the socket cannot be opened, the connection over gRPC st
 port, in a container that shares no network with this one, or run by another user.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from worldloom.client.connections import (
@@ -38,13 +38,16 @@ def connect(
     transport: str,
     first_timeout_s: float | None = None,
     arrival: Arrival | None = None,
+    when_open: Callable[[Connection], None] = lambda connection: None,
 ) -> Connection:
     """Open a connection to an address by one of the transports `auto`, `socket` and `grpc`.
 
     Raises NoLocalSocket if `socket` was asked for and cannot be had. `first_timeout_s` is for the server's first reply;
-    None is `timeout_s`. `arrival` is set when a reply has come over gRPC.
+    None is `timeout_s`. `arrival` is set when a reply has come over gRPC. `when_open` is called with each connection
+    that is opened, before anything is asked of the server.
     """
     connection = open_connection(address, credentials, renderer, timeout_s, arrival)
+    when_open(connection)
     if transport == "grpc" or (transport == "auto" and not _is_local_server(connection)):
         return connection
     try:
@@ -58,6 +61,7 @@ def connect(
         connection.close()
         raise
     connection.close()
+    when_open(socket)
     return socket
 
 

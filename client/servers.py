@@ -137,16 +137,16 @@ class Server:
 
     def connect(self, timeout_s: float, transport: str, arrival: Any) -> Connection:
         """Open a connection, which ends when the server is lost."""
-        connection = connect(
-            self.address, self._credentials, "auto", timeout_s, transport, min(timeout_s, _FIRST_REPLY_S), arrival
-        )
-        self.adopt(connection)
-        return connection
+        first_s = min(timeout_s, _FIRST_REPLY_S)
+        return connect(self.address, self._credentials, "auto", timeout_s, transport, first_s, arrival, self.adopt)
 
     def adopt(self, connection: Connection) -> None:
         """Have a connection to this server end when it is lost."""
         with self._lock:
             self._connections.add(connection)
+            is_lost = self._health is State.LOST
+        if is_lost:
+            connection.abort(f"lost the server at {self.address}")
 
     def beat(self) -> None:
         """Look at the last health check, and send the next one. Called on the thread of the heartbeat."""
