@@ -26,9 +26,12 @@ with explain_missing():
         placement_group_table,
         remove_placement_group,
     )
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _NODE_ID_LABEL = "ray.io/node-id"
+_ON_HEAD = {"node:__internal_head__": 0.001}
+"""Resource of the head node alone. Affinity to a node would do, but Ray places actors without CPUs elsewhere if it is
+soft, and a head node that was started anew has another id."""
 _METHODS_AT_ONCE = 8
 _CALLS_AT_ONCE = 64
 _ASK_TIMEOUT_S = 2.0
@@ -103,11 +106,10 @@ def create_server_actor(fleet: str, number: int, generation: int, resources: Map
 
 
 def create_reconciler(reconciler: type, fleet: str, spec: Any, is_detached: bool) -> Any:
-    """Create the reconciler of a fleet, on the head node if it can be: without that there is no Ray cluster anyway.
+    """Create the reconciler of a fleet, on the head node: without that there is no Ray cluster anyway.
 
     ValueError if there is a fleet of that name.
     """
-    heads = [one["NodeID"] for one in ray.nodes() if one["Alive"] and "node:__internal_head__" in one["Resources"]]
     return (
         ray.remote(reconciler)
         .options(
@@ -117,7 +119,7 @@ def create_reconciler(reconciler: type, fleet: str, spec: Any, is_detached: bool
             max_restarts=-1,
             max_concurrency=_CALLS_AT_ONCE,
             num_cpus=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(heads[0], soft=True) if heads else "DEFAULT",
+            resources=_ON_HEAD,
         )
         .remote(spec)
     )

@@ -164,7 +164,7 @@ def _wait(fleet: "Fleet", wait_s: float) -> None:
         while not (status := fleet.status()).is_settled and time.monotonic() < until_s:
             notes = [f"{one.server} {one.detail}" for one in status.servers if one.detail]
             update(status.ready / status.wanted, ", ".join(notes[:3]))
-            if status.problem is not None and not status.ready:
+            if status.is_failing:
                 break
             time.sleep(_POLL_S)
     fleet.wait_until_ready(max(0.0, until_s - time.monotonic()))

@@ -217,8 +217,8 @@ class Fleet:
 
         def is_ready() -> bool:
             status = self.status()
-            if status.problem is not None and not status.ready:
-                raise FleetError(status.problem)
+            if status.is_failing:
+                raise FleetError(status.problem or _summarise(status))
             return status.is_settled
 
         self._wait(is_ready, timeout_s, "the fleet was not ready")

@@ -64,7 +64,7 @@ class Reconciler:
         self._problem: str | None = None
         self._create_from_s = 0.0
         self._requested_version = 0
-        self._status = FleetStatus(initial.name, initial.servers, initial.generation, False, None, 0, None, (), ())
+        self._status = FleetStatus(initial.name, initial.servers, initial.generation, False, None, 0, 0, None, (), ())
         self._addresses: tuple[list[str], list[str]] = [], []
         """Addresses of servers that are ready, and of those that drain."""
         self._wake = threading.Event()
@@ -250,6 +250,7 @@ class Reconciler:
             generation=self._spec.generation,
             is_upgrading=any(one.generation != self._spec.generation for one in servers),
             problem=self._problem,
+            failed_starts=self._failed_starts,
             losses=self._losses.count,
             last_loss=self._losses.last,
             servers=tuple(self._servers.status_of(one, self._spec) for one in servers),

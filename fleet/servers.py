@@ -196,8 +196,9 @@ class Servers:
         question, server.question = server.question, None
         try:
             report: ServerReport = ray.get(question)
-        except ActorDiedError:
-            server.problem, server.is_unreachable = "its actor has ended", True
+        except ActorDiedError as error:
+            reason = " ".join(str(error).split("\n")[-1].split())
+            server.problem, server.is_unreachable = f"its actor has ended ({reason})", True
             return
         except RayError:  # it cannot be reached now: its silence decides
             return

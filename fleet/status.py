@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+_FAILING_STARTS = 3
+"""Failed starts that are not an accident any more."""
+
 
 @dataclass(frozen=True)
 class ServerStatus:
@@ -63,12 +66,19 @@ class FleetStatus:
     generation: int
     is_upgrading: bool
     problem: str | None
-    """Why servers do not start; None if there is no problem."""
+    """Why the last server did not start; None if there is no problem."""
+    failed_starts: int
+    """Servers that did not start, since all were ready."""
     losses: int
     """Servers lost since the reconciler was started."""
     last_loss: Loss | None
     servers: tuple[ServerStatus, ...]
     learners: tuple[LearnerStatus, ...]
+
+    @property
+    def is_failing(self) -> bool:
+        """True if there is no server that is ready, and several have not started."""
+        return not self.ready and self.failed_starts >= _FAILING_STARTS
 
     @property
     def ready(self) -> int:

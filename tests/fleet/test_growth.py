@@ -95,7 +95,6 @@ def test_nodes_come_and_go_with_the_servers() -> None:
         return float(ray.cluster_resources().get("CPU", 0))
 
     with Fleet(1, 1) as fleet:
-        assert processors() == 1
         fleet.scale(2, wait_s=TIMEOUT_S)
         assert processors() >= 2, "it may start more than it needs, and ends them again"
         fleet.scale(1)
