@@ -144,3 +144,8 @@ def parse_env_id(given: Any, lanes: int) -> np.ndarray:
 
 def _is_list(given: Any) -> bool:
     return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) and np.ndim(given) > 0
+
+
+def is_range(lanes: np.ndarray) -> bool:
+    """Return whether lanes, in ascending order, follow one another without gaps."""
+    return int(lanes[-1]) - int(lanes[0]) == len(lanes) - 1

@@ -8,17 +8,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from worldloom.client.env_arguments import EnvArguments
 from worldloom.client.errors import ClientError, LostConnection
 from worldloom.client.homes import RETRY_S, Homes
 from worldloom.client.lane_table import PlacedStream
 from worldloom.client.placement import LaneSeeds, Placer
 from worldloom.client.replies import Arrays
-from worldloom.client.requests import StepWriter
+from worldloom.client.requests import StepWriter, seed_settings
 from worldloom.client.results import LaneResults, Observing
 from worldloom.client.servers import ServerDirectory, ServerWatch
 from worldloom.client.socket_connection import SocketConnection
-from worldloom.client.streams import LaneStreams, StreamOutput, seed_settings
-from worldloom.client.vector_world import StepTarget, VectorWorld
+from worldloom.client.streams import LaneStreams, StreamOutput
+from worldloom.client.vector_world import StepTarget, VectorWorld, create_vector_world
 
 _PARKED_S = 0.1
 """Time between two reports of a parked lane in `recv` with `min_lanes`, which would else return again at once."""
@@ -265,3 +266,13 @@ class DistributedLanes:
 
 Lanes: TypeAlias = LaneStreams | DistributedLanes
 """The lanes of an env: at one address, or at several."""
+
+
+def open_lanes(address: Any, arguments: EnvArguments, first_timeout_s: float | None = None) -> Lanes:
+    """Create the worlds of an env; `first_timeout_s` is for the first reply of a server, if there is only one."""
+    if arguments.servers is not None:
+        lanes = {name: value for name, value in arguments.stream_arguments.items() if name != "streams"}
+        settings = (arguments.world_settings, arguments.world_arguments)
+        return DistributedLanes(arguments.servers, *settings, arguments.observing, **lanes)
+    create = partial(create_vector_world, address, first_timeout_s=first_timeout_s, **arguments.world_arguments)
+    return LaneStreams(create, arguments.world_settings, arguments.observing, **arguments.stream_arguments)

@@ -200,6 +200,16 @@ def pack_settings(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
     return packed
 
 
+def seed_settings(seeds: int | list[int | None] | None) -> dict[str, Any]:
+    """Return the settings of ResetWorld for a seed, or for one or None for each lane."""
+    if seeds is None or isinstance(seeds, int):
+        return {} if seeds is None else {"seed": seeds}
+    has_seed = np.array([seed is not None for seed in seeds])
+    if not has_seed.any():
+        return {}
+    return {"seed": np.array([seed or 0 for seed in seeds], np.uint64), "seed_mask": has_seed}
+
+
 def _integer_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 

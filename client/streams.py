@@ -5,20 +5,18 @@ lanes a stream has makes no difference to them: they have the numbers that they 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from worldloom.client.arguments import FINAL_LANES
+from worldloom.client.arguments import FINAL_LANES, is_range
 from worldloom.client.errors import ClientError, LostConnection
 from worldloom.client.frames import FrameStack, arrange_channels, restore_channels
 from worldloom.client.replies import Arrays
-from worldloom.client.requests import StepWriter
+from worldloom.client.requests import StepWriter, seed_settings
 from worldloom.client.results import FINAL_SUFFIX, FIRST, LAST, OF_LAST_STEP, LaneResults, Observing, merge_results
 from worldloom.client.shared_memory import SharedPart
 from worldloom.client.vector_world import StepTarget, VectorWorld, is_frame
-
-_Mask: TypeAlias = np.ndarray | None
 
 
 class StreamOutput(NamedTuple):
@@ -111,16 +109,14 @@ class LaneStream:
             spec = self.world.observations[name]
             if name in self._stacks or (ring_index is not None and not is_frame(name)):
                 continue
-            is_arranged = is_frame(name)
-            raw = restore_channels(array, self._observing.channels, len(spec.shape)) if is_arranged else array
+            raw = restore_channels(array, self._observing.channels, len(spec.shape)) if is_frame(name) else array
             if raw.flags.c_contiguous:
                 drawn[name] = raw
         return StreamOutput(arrays, self.world.make_target(drawn, ring_index))
 
     def step(self, actions: Mapping[str, np.ndarray], output: StreamOutput | None) -> None:
         """Step all lanes, with rows of arrays of all lanes of the env."""
-        part = self.part
-        self._send({name: array[part] for name, array in actions.items()}, output)
+        self._send({name: array[self.part] for name, array in actions.items()}, output)
 
     def put(self, actions: Mapping[str, np.ndarray], rows: np.ndarray, lanes: np.ndarray) -> None:
         """Take actions from rows of arrays for some lanes of this stream; step if now all lanes have one."""
@@ -229,17 +225,13 @@ class LaneStream:
 _NONE = np.zeros(0, np.int64)
 
 
-def is_range(lanes: np.ndarray) -> bool:
-    """Return whether lanes, in ascending order, follow one another without gaps."""
-    return int(lanes[-1]) - int(lanes[0]) == len(lanes) - 1
-
-
 class LaneStreams:
     """All streams of an env."""
 
     def __init__(
         self,
-        create_world: Callable[[Mapping[str, Any], VectorWorld | None], VectorWorld],
+        create_world: Callable[..., VectorWorld],
+        world_settings: Mapping[str, Any],
         observing: Observing,
         *,
         lanes: int,
@@ -248,7 +240,7 @@ class LaneStreams:
         seed: int | list[int] | None,
         clip_actions: bool,
     ) -> None:
-        """Create a world for each stream, by a function of the settings about its lanes and of a sibling."""
+        """Create a world for each stream, by a function with arguments of `create_vector_world`."""
         self.lanes = lanes
         self._streams: list[LaneStream] = []
         self._results: dict[LaneStream, LaneResults] = {}
@@ -267,7 +259,8 @@ class LaneStreams:
                     settings["first_lane"] = first_lane + first
                 if seed is not None:
                     settings["seed"] = np.array(seed[first:end], np.uint64) if isinstance(seed, list) else seed
-                world = create_world(settings, self.first_world if self._streams else None)
+                sibling = self.first_world if self._streams else None
+                world = create_world(world_settings={**world_settings, **settings}, sibling=sibling)
                 self._streams.append(LaneStream(world, np.arange(first, end), observing, self._results))
         except BaseException:
             self.close()
@@ -403,16 +396,5 @@ class LaneStreams:
             )
 
 
-def _is_in(lanes: np.ndarray, part: slice) -> np.ndarray:
-    found: np.ndarray = (lanes >= part.start) & (lanes < part.stop)
-    return found
-
-
-def seed_settings(seeds: int | list[int | None] | None) -> dict[str, Any]:
-    """Return the settings of ResetWorld for a seed, or for one or None for each lane."""
-    if seeds is None or isinstance(seeds, int):
-        return {} if seeds is None else {"seed": seeds}
-    has_seed = np.array([seed is not None for seed in seeds])
-    if not has_seed.any():
-        return {}
-    return {"seed": np.array([seed or 0 for seed in seeds], np.uint64), "seed_mask": has_seed}
+def _is_in(lanes: np.ndarray, part: slice) -> Any:
+    return (lanes >= part.start) & (lanes < part.stop)

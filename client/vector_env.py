@@ -20,7 +20,7 @@ from worldloom.client.arguments import (
     parse_seeds,
 )
 from worldloom.client.connections import connect_again
-from worldloom.client.distributed import DistributedLanes, Lanes, ServerStatus
+from worldloom.client.distributed import DistributedLanes, Lanes, ServerStatus, open_lanes
 from worldloom.client.env_arguments import parse_env_arguments
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError
@@ -29,8 +29,7 @@ from worldloom.client.results import LaneResults
 from worldloom.client.rollout import MAX_ROLLOUT_STEPS, Rollout, parse_out
 from worldloom.client.servers import ServerDirectory
 from worldloom.client.spaces import FlatActions, LaneSpaces, build_action_space, build_observation_space
-from worldloom.client.streams import LaneStreams
-from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
+from worldloom.client.vector_world import Transport, check_same_specs, is_frame
 
 Observations: TypeAlias = Any
 """A dict of arrays by name, or one array if the env is flat. Each user knows which, and a checker does not."""
@@ -137,12 +136,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         checked = parse_env_arguments(arguments)
         self.address = address
         self.num_envs = checked.num_envs
-        self._servers = checked.servers
         self._observing = checked.observing
         self._is_flat = flat
-        self._stream_arguments = checked.stream_arguments
-        self._world_settings = checked.world_settings
-        self._world_arguments = checked.world_arguments
+        self._checked = checked
         self.render_mode = None if self._observing.rendered_name is None else "rgb_array"
         self.autoreset_mode = MODES[self._observing.autoreset]
         self._statistics = EpisodeStatistics(self.num_envs) if episode_statistics else None
@@ -312,7 +308,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """
         before = self._streams.first_world
         self._finalizer()
-        connect_again(self._connect, wait_s, self._world_arguments["timeout_s"])
+        connect_again(self._connect, wait_s, self._checked.world_arguments["timeout_s"])
         try:
             check_same_specs(before, self._streams.first_world)
         except ClientError:
@@ -330,7 +326,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self.close()
 
     def __repr__(self) -> str:
-        family = self._world_settings["family"]
+        family = self._checked.world_settings["family"]
         return f"VectorEnv({self.address!r}, {family!r}, num_envs={self.num_envs}, transport={self.transport!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -349,27 +345,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def _connect(self, first_timeout_s: float | None = None) -> None:
-        def create(lane_settings: Mapping[str, Any], sibling: VectorWorld | None) -> VectorWorld:
-            assert isinstance(self.address, str), "it is a list, or a directory, only if there are several servers"
-            return create_vector_world(
-                self.address,
-                world_settings={**self._world_settings, **lane_settings},
-                first_timeout_s=first_timeout_s,
-                sibling=sibling,
-                **self._world_arguments,
-            )
-
-        self._streams: Lanes
-        if self._servers is None:
-            self._streams = LaneStreams(create, self._observing, **self._stream_arguments)
-        else:
-            self._streams = DistributedLanes(
-                self._servers,
-                self._world_settings,
-                self._world_arguments,
-                self._observing,
-                **{name: value for name, value in self._stream_arguments.items() if name != "streams"},
-            )
+        self._streams: Lanes = open_lanes(self.address, self._checked, first_timeout_s)
         # Runs when the env is garbage collected or the process ends, too.
         self._finalizer = weakref.finalize(self, self._streams.close)
         self.closed = False

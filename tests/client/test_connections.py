@@ -276,7 +276,7 @@ def test_a_server_that_hangs(server: Served) -> None:
 
 def test_reconnecting_to_a_server_with_other_observations(server: Served) -> None:
     env = make(server.tcp)
-    env._world_arguments["join_settings"]["width"] = 32  # as if the server had changed
+    env._checked.world_arguments["join_settings"]["width"] = 32  # as if the server had changed
     with raises_soon(ClientError, f"the server at {server.tcp} now has observations", "make a new env"):
         env.reconnect()
     assert env.closed

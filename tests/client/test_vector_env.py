@@ -279,7 +279,11 @@ def test_closing(env: VectorEnv) -> None:
         ({"token": "x"}, ValueError, "a token or certificates for 'local'"),
         ({"timeout_s": 0}, ValueError, "timeout_s is 0: expected seconds"),
         ({"timeout_s": "60"}, TypeError, "timeout_s is '60': expected seconds, a number"),
-        ({"address": None}, TypeError, "address is None: expected HOST:PORT or unix:PATH of a server, or 'local'"),
+        (
+            {"address": None},
+            TypeError,
+            "address is None: expected HOST:PORT or unix:PATH of a server, a list of them, or 'local'",
+        ),
         ({"address": 9000}, TypeError, "address is 9000: expected HOST:PORT or unix:PATH"),
     ],
 )
