@@ -219,7 +219,8 @@ class Course:
         """Kill the process of the reconciler."""
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if (folder / "cmdline").read_bytes().startswith(b"ray::Reconciler"):
+                is_ours = str(self._cluster.folder).encode() in (folder / "environ").read_bytes()
+                if is_ours and (folder / "cmdline").read_bytes().startswith(b"ray::Reconciler"):
                     os.kill(int(folder.name), signal.SIGKILL)
 
     def drain_server(self) -> None:

@@ -209,9 +209,7 @@ class Model:
         """Return the times of a reply of some lanes at a client with so many servers."""
         costs, hardware = self.costs, self.hardware
         if self.load.transport == "shared":
-            # A client of one server is given its frames; one of several copies them into its array.
-            copied_bytes = lanes * self.load.frame_bytes if servers > 1 else 0
-            return ClientTimes(0.0, 0.0, costs.shared_message_s + copied_bytes / costs.copy_bytes_per_s)
+            return ClientTimes(0.0, 0.0, costs.shared_message_s)  # servers draw into the client's array
         reply_bytes = lanes * self.load.reply_bytes
         receive_byte_s = costs.client_byte_s + (costs.client_tls_byte_s if self.load.transport == "tls" else 0.0)
         return ClientTimes(

@@ -1,6 +1,5 @@
 """A real Ray cluster of three nodes on this machine, in a folder of its own."""
 
-import logging
 import os
 import shutil
 import signal
@@ -12,12 +11,8 @@ from typing import Any
 
 import pytest
 
-RAY_ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",  # Ray would write a token into the user's home otherwise
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_raylet_start_wait_time_s": "120",
-}
+from scripts.support.ray_cluster import ENVIRONMENT, RayCluster
+
 TIMEOUT_S = 90.0
 """Bound of each wait. Starting a server takes some 3 s on an idle machine."""
 
@@ -29,45 +24,16 @@ def ray_folder() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("RAY_TMPDIR", str(folder))
-        for name, value in RAY_ENVIRONMENT.items():
+        for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class ThreeNodes:
-    """A Ray cluster of three nodes with one processor each, to which this process is connected."""
-
-    def __init__(self) -> None:
-        import ray
-        from ray.cluster_utils import Cluster
-
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        self.workers = [self.add_node(), self.add_node()]
-        self.cluster.wait_for_nodes(TIMEOUT_S)
-        ray.init(address=self.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-
-    def add_node(self) -> Any:
-        return self.cluster.add_node(num_cpus=1, wait=False)
-
-    def close(self) -> None:
-        import ray
-
-        ray.shutdown()
-        self.cluster.shutdown()
-
-
 @pytest.fixture(scope="module")
-def three_nodes(ray_folder: Path) -> Iterator[ThreeNodes]:
-    # Raylets inherit stderr and report there that they were killed: not for whoever reads the results.
-    kept = os.dup(2)
-    with open(ray_folder / "stderr", "w") as sink:
-        os.dup2(sink.fileno(), 2)
-    nodes = ThreeNodes()
-    yield nodes
-    nodes.close()
-    os.dup2(kept, 2)
-    os.close(kept)
+def three_nodes() -> Iterator[RayCluster]:
+    with RayCluster(3) as cluster:
+        yield cluster
 
 
 def wait_until(condition: Callable[[], Any], what: str = "it") -> float:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.fleet.conftest import TIMEOUT_S, ThreeNodes, find_processes, is_running, kill, wait_until
+from scripts.support.ray_cluster import RayCluster
+from tests.fleet.conftest import TIMEOUT_S, find_processes, is_running, kill, wait_until
 from worldloom.client import VectorEnv
 from worldloom.fleet import Fleet, FleetError, FleetStatus, NoSuchFleet, QuotaExceeded
 
@@ -22,7 +23,7 @@ PROGRAMS = ("worldloom.fleet.serve_process", "worldloom.fleet.probe")
 
 
 @pytest.fixture(scope="module")
-def fleet(three_nodes: ThreeNodes) -> Iterator[Fleet]:
+def fleet(three_nodes: RayCluster) -> Iterator[Fleet]:
     with Fleet(2, 1, drain_s=30, quotas={"small": 20, "*": 1000}, serve_arguments=["--max-lanes", "500"]) as made:
         yield made
 
@@ -137,12 +138,11 @@ def test_servers_that_do_not_start_are_reported(fleet: Fleet) -> None:
 
 
 def test_a_lost_node_leaves_no_server_and_is_replaced(
-    fleet: Fleet, settled: FleetStatus, three_nodes: ThreeNodes
+    fleet: Fleet, settled: FleetStatus, three_nodes: RayCluster
 ) -> None:
     nodes = {node.node_id[:6]: node for node in three_nodes.workers}
     victim = next(one for one in settled.servers if node_of(one) in nodes)
-    three_nodes.cluster.remove_node(nodes[node_of(victim)], allow_graceful=False)
-    three_nodes.workers.remove(nodes[node_of(victim)])
+    three_nodes.kill_node(nodes[node_of(victim)])
     wait_until(lambda: not is_running(victim.pid), "the end of its server")
     wait_until(lambda: has_replaced(fleet, victim.pid), "the replacement")
     assert node_of(victim) not in {node_of(one) for one in fleet.status().servers}
