@@ -30,7 +30,7 @@ def configuration(gcs_address: str) -> dict[str, Any]:
         "cluster_name": "growing",
         "max_workers": 2,
         "upscaling_speed": 1.0,
-        "idle_timeout_minutes": 0.05,
+        "idle_timeout_minutes": 0.2,  # longer than an actor takes to start on a busy machine
         "provider": {
             "type": "fake_multinode",
             "use_node_id_as_ip": True,
