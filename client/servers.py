@@ -1,10 +1,12 @@
 """The servers of an env that has several: which there are, whether they live, and how much each can take.
 
-A thread sends each server a health check every 0.4 s, which the server's event loop answers whatever its engine is
-doing. A server that answers none for three of these beats is lost: the thread aborts the connections to it, and whoever
-waits for a reply of it gets LostConnection. So one that is killed, frozen or cut off is noticed within two seconds. A
-beat counts only while this process runs: being stopped itself is not taken for the silence of others. Lost servers
-are checked on, and may come back.
+A thread sends each server a health check every 0.4 s, which its event loop answers whatever its engine is doing; the
+answer tells whether it drains. Beside that, gRPC pings the server, which threads of gRPC there answer even while Python
+code holds the interpreter's lock. A server that leaves pings unanswered is silent: gRPC ends the check, and if another
+one fails, too, the server is lost. The connections to it are aborted, and whoever waits for a reply of it gets
+LostConnection. So one that is killed, frozen or cut off is noticed within two seconds, and one that is busy is not
+taken for lost. The second check is for a client that was stopped itself. Lost servers are checked on, and may come
+back.
 """
 
 import contextlib
@@ -19,14 +21,17 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from worldloom.client.connecting import connect, read_property
 from worldloom.client.connections import Connection, Credentials
-from worldloom.protos.addresses import Address, UnixAddress, parse_address
+from worldloom.protos.addresses import Address, parse_address
 from worldloom.protos.wire import field_header
 
 BEAT_S = 0.4
 """Time from one health check to the next."""
-_MISSED_BEATS = 3
-"""Beats without an answer after which a server is lost."""
-_CHECK_TIMEOUT_S = 5 * BEAT_S
+_HUNG_S = 10.0
+"""Time for an answer of a server that answers pings."""
+_AGAIN_S = 0.4
+"""Time for an answer to the second check, after one that failed."""
+_LOST_CHECK_S = 1.0
+"""Time for an answer of a server that is lost."""
 _LOOK_S = 0.8
 """Time between two looks into the directory."""
 _FIRST_REPLY_S = 5.0
@@ -36,11 +41,11 @@ _SERVICE = field_header(1, len(b"dm_env_rpc.v1.Environment")) + b"dm_env_rpc.v1.
 """A HealthCheckRequest for the service of dm_env_rpc."""
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 """HealthCheckResponses."""
-_PINGS = (
-    # A connection whose other end is silent is given up and made anew; servers of worldloom allow a ping a second.
-    ("grpc.keepalive_time_ms", 1000),
-    ("grpc.keepalive_timeout_ms", 1000),
-    ("grpc.http2.ping_timeout_ms", 1000),
+_OPTIONS = (
+    # A server that answers no ping for 0.7 s is silent. Servers of worldloom allow any number of pings.
+    ("grpc.keepalive_time_ms", 300),
+    ("grpc.keepalive_timeout_ms", 700),
+    ("grpc.http2.ping_timeout_ms", 700),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # By default gRPC waits up to two minutes before it tries to connect again.
@@ -48,6 +53,7 @@ _PINGS = (
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+"""Options of the channels of health checks."""
 _log = logging.getLogger("worldloom.client")
 
 
@@ -113,22 +119,24 @@ class Capacity(NamedTuple):
 
 
 class Server:
-    """One server. Its state is written by the thread of the heartbeat, and by `mark_lost`."""
+    """One server. Threads of gRPC write its state."""
 
-    def __init__(self, address: str, credentials: Credentials) -> None:
+    def __init__(self, address: str, credentials: Credentials, changed: threading.Event) -> None:
+        """Begin with a server that is lost; `changed` is set whenever its state changes."""
         self.address = address
         self.is_listed = True
         """The directory has it. From a server that is not listed any more, lanes are handed over to others."""
-        self._health = State.LOST
         self.full_until_s = 0.0
         """Time of the monotonic clock until which no lanes are placed here, because it had no room for some."""
+        self._changed = changed
+        self._health = State.LOST
         self._credentials = credentials
         self._parsed: Address = parse_address(address)
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._missed = 0
-        self._check: Any = None
         self._channel: Any = None
+        self._is_checking = False
+        """A health check is under way."""
 
     @property
     def state(self) -> State:
@@ -149,57 +157,68 @@ class Server:
             connection.abort(f"lost the server at {self.address}")
 
     def beat(self) -> None:
-        """Look at the last health check, and send the next one. Called on the thread of the heartbeat."""
-        if self._channel is None:
-            self._open_channel()
-        if self._check is None or self._check.done():
-            answer = None if self._check is None else _answer_of(self._check)
-            if answer is not None:
-                self._missed = 0
-                self._health = State.UP if answer == _SERVING else State.DRAINING
-            elif self._check is not None:
-                self._miss()
-            self._check = self._method.future(_SERVICE, timeout=_CHECK_TIMEOUT_S)
-        else:
-            self._miss()
+        """Send a health check, unless one is under way."""
+        if not self._is_checking:
+            self._is_checking = True
+            self._send_check(_LOST_CHECK_S if self._health is State.LOST else _HUNG_S, self._note_first)
 
     def check(self, timeout_s: float) -> None:
         """Wait for an answer to a health check; the state tells what came of it."""
-        if self._channel is None:
-            self._open_channel()
-        check = self._method.future(_SERVICE, timeout=timeout_s)
-        with contextlib.suppress(Exception):
-            check.result(timeout_s)
-        answer = _answer_of(check) if check.done() else None
-        if answer is not None:
-            self._health = State.UP if answer == _SERVING else State.DRAINING
+        done = threading.Event()
+
+        def note(check: Any) -> None:
+            self._note_answer(_answer_of(check))
+            done.set()
+
+        self._send_check(timeout_s, note)
+        done.wait(timeout_s + 1.0)
 
     def mark_lost(self, reason: str) -> None:
         """Take the server for lost until it answers a health check again, and abort the connections to it."""
-        self._health = State.LOST
         with self._lock:
             connections = list(self._connections)
             self._connections.clear()
+            self._set_health(State.LOST)
         for connection in connections:
             connection.abort(f"lost the server at {self.address}: {reason}")
 
     def close(self) -> None:
         """End the health checks."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
-    def _miss(self) -> None:
-        self._missed += 1
-        if self._missed >= _MISSED_BEATS and self.state is not State.LOST:
-            self.mark_lost(f"no answer to health checks for {self._missed * BEAT_S:.1f} s")
+    def _send_check(self, timeout_s: float, note: Callable[[Any], None]) -> None:
+        if self._channel is None:
+            from worldloom.client.grpc_connection import open_channel
 
-    def _open_channel(self) -> None:
-        from worldloom.client.grpc_connection import open_channel
+            self._channel = open_channel(self._parsed, self._credentials, _OPTIONS)
+            self._method = self._channel.unary_unary(_CHECK)
+        self._method.future(_SERVICE, timeout=timeout_s).add_done_callback(note)
 
-        pings = _PINGS if not isinstance(self._parsed, UnixAddress) else _PINGS[-3:]
-        self._channel = open_channel(self._parsed, self._credentials, pings)
-        self._method = self._channel.unary_unary(_CHECK)
+    def _note_first(self, check: Any) -> None:
+        """Note the answer to a check; if there is none, send another at once. Runs on a thread of gRPC."""
+        answer = _answer_of(check)
+        if answer is not None or self._health is State.LOST or self._channel is None:
+            self._note_answer(answer)
+            return
+        try:
+            self._send_check(_AGAIN_S, lambda again: self._note_answer(_answer_of(again)))
+        except ValueError:  # the channel was closed meanwhile
+            self._is_checking = False
+
+    def _note_answer(self, answer: bytes | None) -> None:
+        self._is_checking = False
+        if answer is not None:
+            self._set_health(State.UP if answer == _SERVING else State.DRAINING)
+        elif self._health is not State.LOST and self._channel is not None:
+            self.mark_lost("no answer to health checks")
+
+    def _set_health(self, health: State) -> None:
+        if health is not self._health:
+            self._health = health
+            _log.info("the server at %s is %s", self.address, health.value)
+            self._changed.set()
 
 
 def _answer_of(check: Any) -> bytes | None:
@@ -260,11 +279,11 @@ class ServerWatch:
     def beat(self) -> None:
         """Check on all servers."""
         for server in self.servers:
-            before = server.state
-            server.beat()
-            if server.state is not before:
-                _log.info("the server at %s is %s", server.address, server.state.value)
-                self.changed.set()
+            with contextlib.suppress(ValueError):  # its channel was closed meanwhile
+                server.beat()
+
+    def _make_server(self, address: str) -> Server:
+        return Server(address, self._credentials, self.changed)
 
     def _look(self) -> None:
         """Look which servers there are."""
@@ -276,7 +295,7 @@ class ServerWatch:
             _log.warning("the directory of servers cannot be read (%s): going on with those that are known", error)
             return
         known = dict(self._servers)
-        kept = {one: known.pop(one) if one in known else Server(one, self._credentials) for one in addresses}
+        kept = {one: known.pop(one) if one in known else self._make_server(one) for one in addresses}
         # A server that is not listed any more stays until it is lost: lanes are handed over from it.
         kept |= {one: server for one, server in known.items() if server.state is not State.LOST}
         listed = {one: one in addresses for one in kept}

@@ -136,5 +136,7 @@ def _write_ends(infos: list[dict[str, Any]], info: dict[str, Any], truncated: np
     for row, lane in enumerate(info[FINAL_LANES].tolist()):
         last = {name: array[row] for name, array in final.items()} if isinstance(final, dict) else final[row]
         infos[lane] = {"terminal_observation": last, "TimeLimit.truncated": bool(truncated[lane])}
-        if episode is not None:
+        if "lost" in info:
+            infos[lane]["lost"] = bool(info["lost"][lane])
+        if episode is not None and info["_episode"][lane]:
             infos[lane]["episode"] = {key: episode[key][lane].item() for key in ("r", "l", "t")}
