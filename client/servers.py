@@ -28,7 +28,7 @@ BEAT_S = 0.4
 """Time from one health check to the next."""
 _HUNG_S = 10.0
 """Time for an answer of a server that answers pings."""
-_AGAIN_S = 0.4
+_AGAIN_S = 0.3
 """Time for an answer to the second check, after one that failed."""
 _LOST_CHECK_S = 1.0
 """Time for an answer of a server that is lost."""
