@@ -40,6 +40,23 @@ class ServerStatus(NamedTuple):
     """Lanes whose home it is."""
 
 
+class _Reset(NamedTuple):
+    """A reset that is under way."""
+
+    seeds: int | list[int | None] | None
+    mask: np.ndarray | None
+    asked: np.ndarray
+    """Mask of the lanes that are reset."""
+    streams: set[int]
+    """Numbers of the streams that were told."""
+    until_s: float
+    """Time until which lanes are waited for that have no home."""
+
+    def seeds_of(self, lanes: np.ndarray) -> int | list[int | None] | None:
+        """Return the seeds of some lanes."""
+        return self.seeds if self.seeds is None or isinstance(self.seeds, int) else [self.seeds[lane] for lane in lanes]
+
+
 class DistributedLanes:
     """All lanes of an env, over the streams of several servers. It has the methods of LaneStreams."""
 
@@ -62,6 +79,8 @@ class DistributedLanes:
         self._writers: dict[int, StepWriter] = {}
         self._out: Arrays | None = None
         """Arrays of the caller's for the step under way."""
+        self._reset: _Reset | None = None
+        """The reset under way."""
         self._had_home_s = time.monotonic()
         """The last time that a lane had a home."""
         seeds = LaneSeeds.make(secrets.randbits(64) if seed is None else seed, first_lane, lanes)
@@ -133,17 +152,39 @@ class DistributedLanes:
             if stream.targets:
                 lanes = stream.home_lanes
                 self._homes.hand_over(stream, lanes[asked[lanes]], is_reset=True)
-        self._wait_for_homes(asked)
-        for stream in list(self._homes.streams.values()):
-            if stream.home_count:
-                each = seeds if seeds is None or isinstance(seeds, int) else [seeds[lane] for lane in stream.lanes]
-                own_mask = None if mask is None else mask[stream.lanes]
-                self._homes.attempt(stream, partial(stream.send_reset, seed_settings(each), own_mask))
-        self._table.owe(slice(None))
+        self._reset = _Reset(seeds, mask, asked, set(), time.monotonic() + min(self._timeout_s, _RESET_WAIT_S))
+        self._send_resets(self._reset)
         self._table.is_over[asked] = False
+
+    def _send_resets(self, reset: "_Reset") -> None:
+        """Reset the streams that were not yet, those included that are made for lanes without a home in time."""
+        while True:
+            self._wait_for_homes(reset)
+            for stream in list(self._homes.streams.values()):
+                if stream.home_count and stream.number not in reset.streams:
+                    reset.streams.add(stream.number)
+                    stream.is_return = False
+                    settings = seed_settings(reset.seeds_of(stream.lanes))
+                    own_mask = None if reset.mask is None else reset.mask[stream.lanes]
+                    self._homes.attempt(stream, partial(stream.send_reset, settings, own_mask))
+            self._table.owe(slice(None))
+            if not self._has_lost(reset):
+                return
+
+    def _has_lost(self, reset: "_Reset") -> bool:
+        """Return whether lanes that are reset have lost their server meanwhile, and there is time to place them."""
+        lost = reset.asked & self._table.is_parked
+        if not lost.any() or time.monotonic() > reset.until_s:
+            return False
+        if reset.seeds is not None:  # they begin with the seed that they were given
+            self._homes.seeds.give(reset.seeds, lost)
+        return True
 
     def check_idle(self, lanes: np.ndarray | None, what: str = "a step") -> None:
         """Raise ClientError if one of these lanes, or of all, is under way or has an action already."""
+        if not self._table.is_owed.any():
+            return
+        self._forget_unsent()
         chosen = np.arange(self.lanes) if lanes is None else lanes
         under_way = chosen[self._table.is_owed[chosen]]
         if not len(under_way):
@@ -171,6 +212,7 @@ class DistributedLanes:
 
     def step(self, actions: Mapping[str, np.ndarray], outputs: Sequence[StreamOutput] | None = None) -> None:
         """Step all lanes with valid actions. The arrays must not be changed until the results were received."""
+        self._reset = None
         self._homes.tend()
         self._out = None if outputs is None else outputs[0].arrays
         self._table.owe(slice(None))
@@ -181,6 +223,7 @@ class DistributedLanes:
 
     def send(self, actions: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
         """Give actions, which are valid, to these lanes; step the streams whose lanes all have one."""
+        self._reset = None
         self._homes.tend()
         self._out = None
         self._table.forget_outputs()
@@ -193,6 +236,7 @@ class DistributedLanes:
     def receive(self, min_lanes: int | None = None) -> LaneResults:
         """Wait for the results of lanes under way: of all, or of some with so many lanes at least."""
         table = self._table
+        self._forget_unsent()
         if not table.is_owed.any():
             raise ClientError("nothing to receive: expected env.send(actions) first")
         chosen = [stream for stream in self._homes.streams.values() if stream.is_under_way and stream.home_count]
@@ -200,16 +244,31 @@ class DistributedLanes:
             chosen = self._wait(chosen, min_lanes)
         elif not chosen:
             self._wait_for_a_home()
-        for stream in chosen:
-            try:
-                self._homes.attempt(stream, stream.receive)
-            except ClientError:
-                table.is_owed[stream.home_lanes] = False
-                raise
+        self._receive_all(chosen)
+        reset, self._reset = self._reset, None
+        while reset is not None and self._has_lost(reset):
+            self._send_resets(reset)
+            chosen = [stream for stream in self._homes.streams.values() if stream.is_under_way and stream.home_count]
+            self._receive_all(chosen)
         done = [stream for stream in chosen if stream in self._homes.results]
         if done:
             self._had_home_s = time.monotonic()
         return table.merge(done, self._homes.results, self._out)
+
+    def _receive_all(self, streams: Sequence[PlacedStream]) -> None:
+        for stream in streams:
+            try:
+                self._homes.attempt(stream, stream.receive)
+            except ClientError:
+                self._table.is_owed[stream.home_lanes] = False
+                raise
+
+    def _forget_unsent(self) -> None:
+        """Expect no results of lanes whose step was not sent: an interrupt came before."""
+        for stream in self._homes.streams.values():
+            if stream.is_idle:
+                lanes = stream.home_lanes
+                self._table.is_owed[lanes] = self._table.is_owed_loss[lanes]
 
     def close(self) -> None:
         """Destroy all worlds. Closing twice does nothing."""
@@ -234,14 +293,13 @@ class DistributedLanes:
             files = [one.fileno() for one in connections if isinstance(one, SocketConnection)]
             arrival.wait_with([file for file in files if file >= 0], _PARKED_S)
 
-    def _wait_for_homes(self, asked: np.ndarray) -> None:
-        """Place the parked lanes of a mask, for a reset; wait for that a while."""
-        until_s = time.monotonic() + min(self._timeout_s, _RESET_WAIT_S)
+    def _wait_for_homes(self, reset: "_Reset") -> None:
+        """Place the parked lanes of a reset, and wait for that."""
         arrival = self._homes.placer.arrival
         while True:
             arrival.clear()
-            self._homes.tend(asked)
-            if not (asked & self._table.is_parked).any() or time.monotonic() > until_s:
+            self._homes.tend(reset.asked)
+            if not (reset.asked & self._table.is_parked).any() or time.monotonic() > reset.until_s:
                 return
             arrival.wait(RETRY_S)
 

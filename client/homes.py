@@ -222,6 +222,7 @@ class Homes:
             _log.warning("%s; %d lanes lose their episode", reason, len(lanes))
             self.table.park(stream)
             self.seeds.losses[lanes] += np.uint64(1)
+        stream.server.lost_worlds.append(stream.world.name)
         self._drop(stream)
         stream.server.mark_lost(reason)
         self._retry_s = 0.0

@@ -8,6 +8,7 @@ import logging
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from worldloom.client.errors import ClientError, LostConnection, ServerError
 from worldloom.client.servers import Capacity, PolledEvent, Server, ServerWatch, State, read_capacity
 from worldloom.client.shared_memory import SharedPart
 from worldloom.client.vector_world import VectorWorld, connection_transport
-from worldloom.client.world import World
+from worldloom.client.world import World, destroy_world
 
 _FULL_S = 2.0
 """Time for which no lanes are placed on a server that had no room for some."""
@@ -174,6 +175,8 @@ class Placer:
         """The last job has placed some lanes."""
         self.problem: ClientError | None = None
         """The last error that kept a lane from being placed."""
+        self._warned: weakref.WeakKeyDictionary[Server, str] = weakref.WeakKeyDictionary()
+        """The last warning about each server, which is not repeated."""
         self._watch = watch
         self._settings = dict(world_settings)
         self._arguments = dict(world_arguments)
@@ -191,7 +194,6 @@ class Placer:
 
     def place(self, job: Job) -> None:
         """Make worlds for as many lanes as there is room for, on all servers at the same time."""
-        self.problem = None
         self.has_placed = False
         now_s = time.monotonic()
         servers = [one for one in self._watch.servers if one.state is State.UP and one.full_until_s <= now_s]
@@ -239,6 +241,8 @@ class Placer:
             by = connection_transport(arguments["transport"])
             connection = server.connect(arguments["timeout_s"], by, self.arrival)
             try:
+                while server.lost_worlds:  # it was frozen, or cut off: they take the room of others
+                    destroy_world(connection, server.lost_worlds.pop())
                 connected[server] = connection, read_capacity(connection)
             except BaseException:
                 connection.close()
@@ -280,10 +284,12 @@ class Placer:
         """Note why lanes could not be placed on a server, and place none there for a while."""
         self.problem = error
         is_stopping = isinstance(error, ServerError) and error.code == code_pb2.UNAVAILABLE
+        text = f"the server at {server.address} takes no lanes: {error}"
         if isinstance(error, LostConnection):
             server.mark_lost(str(error))
-        elif self.is_busy and not is_stopping:
-            _log.warning("the server at %s takes no lanes: %s", server.address, error)
+        elif self.is_busy and not is_stopping and self._warned.get(server) != text:
+            self._warned[server] = text
+            _log.warning("%s", text)
         server.full_until_s = time.monotonic() + _FULL_S
 
 

@@ -126,6 +126,8 @@ class Server:
         self.address = address
         self.is_listed = True
         """The directory has it. From a server that is not listed any more, lanes are handed over to others."""
+        self.lost_worlds: list[str] = []
+        """Names of worlds that were left there when it was lost: to be destroyed, if it is back."""
         self.full_until_s = 0.0
         """Time of the monotonic clock until which no lanes are placed here, because it had no room for some."""
         self._changed = changed
@@ -237,6 +239,7 @@ class ServerWatch:
         self._directory = directory
         self._credentials = credentials
         self._servers: dict[str, Server] = {}
+        self._warned = ""
         self.stop = threading.Event()
         """Set when the threads are to end."""
         self.changed = threading.Event()
@@ -282,20 +285,28 @@ class ServerWatch:
             with contextlib.suppress(ValueError):  # its channel was closed meanwhile
                 server.beat()
 
+    def _warn(self, text: str) -> None:
+        """Log a warning, unless it is the last one again."""
+        if text != self._warned:
+            self._warned = text
+            _log.warning("%s", text)
+
     def _make_server(self, address: str) -> Server:
         return Server(address, self._credentials, self.changed)
 
     def _look(self) -> None:
         """Look which servers there are."""
+        known = dict(self._servers)
         try:
-            addresses = list(self._directory.addresses())
-        except Exception as error:  # of whatever kind: the servers that are known are still there
+            addresses = self._directory.addresses()
+            if isinstance(addresses, str) or not all(isinstance(one, str) for one in addresses):
+                raise TypeError(f"its addresses are {addresses!r}: expected a list of HOST:PORT or unix:PATH")
+            kept = {one: known.pop(one) if one in known else self._make_server(one) for one in addresses}
+        except (Exception, SystemExit) as error:  # of whatever kind: the servers that are known are still there
             if not self._servers:
                 raise
-            _log.warning("the directory of servers cannot be read (%s): going on with those that are known", error)
+            self._warn(f"the directory of servers cannot be read ({error}): going on with those that are known")
             return
-        known = dict(self._servers)
-        kept = {one: known.pop(one) if one in known else self._make_server(one) for one in addresses}
         # A server that is not listed any more stays until it is lost: lanes are handed over from it.
         kept |= {one: server for one, server in known.items() if server.state is not State.LOST}
         listed = {one: one in addresses for one in kept}

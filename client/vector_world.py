@@ -94,6 +94,11 @@ class VectorWorld:
         return self._shared is not None
 
     @property
+    def name(self) -> str:
+        """The name of the world on its server; empty once it is closed."""
+        return self._world.name
+
+    @property
     def connection(self) -> Connection:
         """The connection to the server or engine."""
         return self._world.connection

@@ -164,6 +164,15 @@ def check_settings(settings: Mapping[str, Any] | None, arguments: Mapping[str, s
             raise ValueError(f"settings has {name!r}: expected the argument {arguments[name]} for that")
 
 
+def destroy_world(connection: Connection, name: str) -> None:
+    """Destroy a world, if it exists, over a connection that waits for nothing else."""
+    request = rpc.EnvironmentRequest(destroy_world=rpc.DestroyWorldRequest(world_name=name))
+    connection.send(request.SerializeToString())
+    connection.receive()  # or an error: it is gone already
+    connection.taken += 1
+    connection.release()
+
+
 def encode_property_request(key: str) -> bytes:
     """Encode a request to read a property."""
     read = properties_pb2.PropertyRequest(read_property=properties_pb2.ReadPropertyRequest(key=key))
