@@ -144,23 +144,23 @@ def test_arguments_are_checked_before_ray_is_started(run: Run, words: list[str],
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["gcs_server", "ServerActor"])
+@pytest.mark.parametrize("stage", ["gcs_server", "--drain-s"])
 def test_an_interrupted_up_leaves_nothing(
     start: Start, ray_folder: Path, stage: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     """Once while Ray starts, once while the server compiles its kernels."""
-    up = start("up", "--cache-dir", str(tmp_path / "empty"))
-    wait_until(lambda: find_processes(stage), stage)
-    up.send_signal(number)
-    assert up.wait(TIMEOUT_S) != 0
+    with start("up", "--cache-dir", str(tmp_path / "empty")) as up:
+        wait_until(lambda: find_processes(stage), stage)
+        up.send_signal(number)
+        up.communicate(timeout=TIMEOUT_S)
+    assert up.returncode != 0
     assert not find_processes(str(ray_folder))
 
 
 def test_down_ends_the_ray_of_an_up_that_was_killed(start: Start, run: Run, ray_folder: Path) -> None:
-    up = start("up")
-    wait_until(lambda: find_processes("raylet/raylet"), "Ray")
-    up.kill()
-    up.wait()
+    with start("up") as up:
+        wait_until(lambda: find_processes("raylet/raylet"), "Ray")
+        up.kill()
     out = ""
 
     def is_down() -> bool:
@@ -188,12 +188,11 @@ def test_another_fleet_takes_what_is_free(start: Start, run: Run, ray_folder: Pa
         assert "\nwaiting: 0 of 1 servers are ready; server-1 placing" in f"\n{err}"
         assert "worldloom fleet: the fleet was not ready within 12 s: 0 of 1 servers are ready" in err
         assert run("down", "--name", "b")[:2] == (0, "fleet 'b' is down\n")
-        compiling = start("up", "--name", "b", "--cache-dir", str(tmp_path / "empty"))
-        wait_until(lambda: run("status", "--name", "b")[0] == 0, "the fleet")
-        assert run("down", "--name", "b")[0] == 0
-        assert compiling.communicate(timeout=TIMEOUT_S)[1].endswith(
-            "worldloom fleet: the fleet 'b' was ended by `down` before all its servers were ready\n"
-        )
+        with start("up", "--name", "b", "--cache-dir", str(tmp_path / "empty")) as compiling:
+            wait_until(lambda: run("status", "--name", "b")[0] == 0, "the fleet")
+            assert run("down", "--name", "b")[0] == 0
+            _, err = compiling.communicate(timeout=TIMEOUT_S)
+        assert err.endswith("worldloom fleet: the fleet 'b' was ended by `down` before all its servers were ready\n")
     finally:
         down = run("down")
     assert down[:2] == (0, "fleet 'default' is down, and Ray with it\n")
