@@ -5,13 +5,14 @@ Ray is imported when an action runs, so that `worldloom fleet --help` works with
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from worldloom.fleet.errors import NoRayCluster
-from worldloom.fleet.status import FleetStatus
+from worldloom.fleet.errors import FleetError, NoRayCluster, NoSuchFleet
+from worldloom.fleet.status import FleetStatus, summarise
 from worldloom.terminal import is_terminal, print_heading, print_table, print_text, show_live, show_progress
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _HEADS = ("server", "state", "node", "address", "lanes", "frames/s", "age")
 _TEXT_COLUMNS = 4
 _POLL_S = 0.2
+_LINE_S = 10.0
+"""Time between lines about what is waited for, where there is no terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_server_options(action: argparse.ArgumentParser) -> None:
     """Add options that are absent from the namespace unless given."""
     for name, kind, metavar, text in (
-        ("--cpus-per-server", float, "N", "processors of each server (default: as many as the nodes have room for)"),
+        ("--cpus-per-server", float, "N", "processors of each server (default: as many as are free on the nodes)"),
         ("--gpus-per-server", float, "N", "graphics cards of each server (default: 1 where there are some)"),
         ("--drain-s", float, "S", "seconds that a server which is drained has to hand its lanes over (default: 600)"),
         ("--cache-dir", str, "PATH", "directory of compiled kernels on every node (default: that of each node's user)"),
@@ -111,9 +114,15 @@ def _server_changes(args: argparse.Namespace) -> dict[str, Any]:
 
 def _up(args: argparse.Namespace) -> int:
     from worldloom.fleet.fleet import Fleet
-    from worldloom.fleet.ray_session import connect_to_ray, end_own_ray, start_own_ray
+    from worldloom.fleet.ray_session import connect_to_ray, end_own_ray, start_own_ray, uninterrupted
+    from worldloom.fleet.spec import FleetSpec, make_secrets
 
     quotas = dict(_parse_quota(text) for text in args.quota)
+    changes = _server_changes(args)
+    # Checked before there is a Ray, which takes seconds to start.
+    sizes = {"cpus_per_server": 1.0, "gpus_per_server": 0.0}
+    FleetSpec(name=args.name, servers=args.servers, quotas=quotas, secrets=make_secrets(), **{**sizes, **changes})
+    signal.signal(signal.SIGTERM, _exit)  # Ray does the same, but only once it runs
     try:
         connect_to_ray(args.address, may_start=False)
     except NoRayCluster:
@@ -128,18 +137,26 @@ def _up(args: argparse.Namespace) -> int:
             quotas=quotas,
             detached=True,
             wait_s=0,
-            **_server_changes(args),
+            **changes,
         )
         try:
             _wait(fleet, args.wait_s)
+        except NoSuchFleet:
+            raise FleetError(f"the fleet {args.name!r} was ended by `down` before all its servers were ready") from None
         except BaseException:
-            fleet.down()
+            with uninterrupted():
+                fleet.down()
             raise
     except BaseException:
-        end_own_ray()
+        with uninterrupted():
+            end_own_ray()
         raise
     print(f"fleet {args.name!r} is up: {args.servers} servers")
     return 0
+
+
+def _exit(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _parse_quota(text: str) -> tuple[str, int]:
@@ -159,15 +176,18 @@ def _wait(fleet: "Fleet", wait_s: float) -> None:
     """Wait until all servers are ready, and show how far they are."""
     if wait_s <= 0:
         return
-    until_s = time.monotonic() + wait_s
+    next_line_s = time.monotonic() + _LINE_S
     with show_progress("waiting for servers", plain_lines=False) as update:
-        while not (status := fleet.status()).is_settled and time.monotonic() < until_s:
+
+        def show(status: FleetStatus) -> None:
+            nonlocal next_line_s
             notes = [f"{one.server} {one.detail}" for one in status.servers if one.detail]
             update(status.ready / status.wanted, ", ".join(notes[:3]))
-            if status.is_failing:
-                break
-            time.sleep(_POLL_S)
-    fleet.wait_until_ready(max(0.0, until_s - time.monotonic()))
+            if time.monotonic() > next_line_s and not is_terminal(sys.stderr):
+                next_line_s = time.monotonic() + _LINE_S
+                print(f"waiting: {summarise(status)}", file=sys.stderr, flush=True)
+
+        fleet.wait_until_ready(wait_s, show)
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -258,7 +278,15 @@ def _conclude(fleet: "Fleet", args: argparse.Namespace, text: str) -> int:
 def _down(args: argparse.Namespace) -> int:
     from worldloom.fleet.ray_session import end_own_ray
 
-    _connect(args).down()
+    try:
+        fleet = _connect(args)
+    except NoSuchFleet:
+        # An `up` that was killed leaves a Ray without fleets.
+        if not end_own_ray(wait_for_starter=False):
+            raise
+        print(f"no fleet is called {args.name!r}; the Ray of an earlier `up` had no fleet, and is down")
+        return 0
+    fleet.down()
     has_ended_ray = end_own_ray()
     print(f"fleet {args.name!r} is down{', and Ray with it' if has_ended_ray else ''}")
     return 0

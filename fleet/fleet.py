@@ -4,13 +4,21 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 from worldloom.client import VectorEnv
 from worldloom.fleet import actors
 from worldloom.fleet.directory import CertificateFile, FleetDirectory, ask
 from worldloom.fleet.errors import FleetError, NoSuchFleet
-from worldloom.fleet.ray_session import connect_to_ray, find_reconciler, list_fleets, ray
+from worldloom.fleet.ray_session import (
+    connect_to_ray,
+    find_reconciler,
+    list_fleets,
+    list_free_cpus,
+    ray,
+    uninterrupted,
+)
 from worldloom.fleet.reconciler import Reconciler
 from worldloom.fleet.spec import (
     DEFAULT_LEARNER,
@@ -22,7 +30,7 @@ from worldloom.fleet.spec import (
     fit_cpus_per_server,
     make_secrets,
 )
-from worldloom.fleet.status import FleetStatus
+from worldloom.fleet.status import FleetStatus, summarise
 
 _ASK_S = 10.0
 """Time for an answer of the reconciler."""
@@ -58,8 +66,8 @@ class Fleet:
 
         Args:
             servers: The number of servers.
-            cpus_per_server: Processors of each server, which it is bound to. The default is as many as the nodes have
-                room for; a fraction shares processors.
+            cpus_per_server: Processors of each server, which it is bound to. The default is as many as are free on
+                the nodes; a fraction shares processors.
             name: The name of the fleet on the Ray cluster.
             gpus_per_server: Graphics cards of each server; one by default where a node has some, else none.
             serve_arguments: Further arguments of `worldloom serve`, such as `("--max-lanes", "4096")`.
@@ -97,7 +105,9 @@ class Fleet:
         self._close_ray = connect_to_ray(None, may_start=True)
         nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
         if cpus_per_server is None:
-            cpus_per_server = fit_cpus_per_server(servers, [one.get("CPU", 0.0) for one in nodes])
+            # Where nothing is free, the fleet waits for servers or programs to end, or for the cluster to grow.
+            free = [one for one in list_free_cpus() if one > 0]
+            cpus_per_server = fit_cpus_per_server(servers, free or [one.get("CPU", 0.0) for one in nodes])
         if gpus_per_server is None:
             gpus_per_server = 1.0 if any(one.get("GPU", 0.0) >= 1 for one in nodes) else 0.0
         spec = FleetSpec(**given, cpus_per_server=cpus_per_server, gpus_per_server=gpus_per_server)
@@ -105,9 +115,13 @@ class Fleet:
             raise FleetError(f"there is a fleet called {name!r}: expected another name, or Fleet.connect({name!r})")
         try:
             handle = actors.create_reconciler(Reconciler, name, spec, detached)
+            self._set_up(name, handle, spec, is_owner=not detached)
         except ValueError as error:
             raise FleetError(f"there is a fleet called {name!r}: expected another name") from error
-        self._set_up(name, handle, spec, is_owner=not detached)
+        except BaseException:
+            with uninterrupted():
+                _end_unfinished(spec)
+            raise
         try:
             if wait_s is None or wait_s > 0:
                 self.wait_until_ready(wait_s)
@@ -212,13 +226,22 @@ class Fleet:
         self._ask("upgrade", **changes)
         self._wait_if(wait_s)
 
-    def wait_until_ready(self, timeout_s: float | None = 300.0) -> None:
-        """Wait until all servers are ready, and of the last upgrade; FleetError if they are not in time, or fail."""
+    def wait_until_ready(
+        self, timeout_s: float | None = 300.0, watch: Callable[[FleetStatus], None] | None = None
+    ) -> None:
+        """Wait until all servers are ready, and of the last upgrade; FleetError if they are not in time, or fail.
+
+        Args:
+            timeout_s: Seconds to wait; None waits for ever.
+            watch: Called with each status meanwhile, several times a second.
+        """
 
         def is_ready() -> bool:
             status = self.status()
+            if watch is not None:
+                watch(status)
             if status.is_failing:
-                raise FleetError(status.problem or _summarise(status))
+                raise FleetError(status.problem or summarise(status))
             return status.is_settled
 
         self._wait(is_ready, timeout_s, "the fleet was not ready")
@@ -288,7 +311,7 @@ class Fleet:
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_done():
             if deadline_s is not None and time.monotonic() > deadline_s:
-                raise FleetError(f"{problem} within {timeout_s:g} s: {_summarise(self.status())}")
+                raise FleetError(f"{problem} within {timeout_s:g} s: {summarise(self.status())}")
             time.sleep(_POLL_S)
 
     def _end(self) -> None:
@@ -301,17 +324,24 @@ class Fleet:
             ray.kill(self._handle, no_restart=True)
             actors.remove_all(self.name)
         ray.kill(self._handle, no_restart=True)
-        deadline_s = time.monotonic() + _END_S
-        while self.name in list_fleets() and time.monotonic() < deadline_s:
-            time.sleep(_POLL_S / 4)
+        _wait_until_gone(self.name)
 
 
 def _is_unreachable(error: FleetError) -> bool:
     return type(error) is FleetError and error.__cause__ is not None
 
 
-def _summarise(status: FleetStatus) -> str:
-    """Return a line about the servers of a fleet that is not as it should be."""
-    states = [f"{one.server} {one.state}{f' ({one.detail})' if one.detail else ''}" for one in status.servers]
-    text = f"{status.ready} of {status.wanted} servers are ready"
-    return "; ".join([text, *states, *([status.problem] if status.problem else [])])
+def _end_unfinished(spec: FleetSpec) -> None:
+    """End a fleet whose making was interrupted, if there is one; its token tells it from another of that name."""
+    with suppress(FleetError):
+        handle = find_reconciler(spec.name)
+        if ask(handle, "describe", timeout_s=_RESTART_S).secrets.token == spec.secrets.token:
+            ask(handle, "end", timeout_s=_END_S)
+            ray.kill(handle, no_restart=True)
+            _wait_until_gone(spec.name)
+
+
+def _wait_until_gone(name: str) -> None:
+    deadline_s = time.monotonic() + _END_S
+    while name in list_fleets() and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S / 4)

@@ -1,7 +1,8 @@
 """The connection to Ray, the names of a fleet's actors there, and a Ray of one's own on this machine.
 
 A Ray that `worldloom fleet up` starts is one process with a label of its own in its command line (`ray start --block`),
-which the head node has too: so `down` finds and ends that one and no other.
+which the head node has too: so `down` finds and ends that one and no other. The label also names the process that
+started it: as long as that is its parent, `up` still runs and ends its Ray itself if it fails.
 """
 
 import logging
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +29,7 @@ with explain_missing():
         enable_token_auth_by_default,
         ensure_token_if_auth_enabled,
     )
+    from ray._private.state import available_resources_per_node
     from ray._private.utils import read_ray_address
     from ray.util.placement_group import get_current_placement_group, remove_placement_group
 
@@ -77,6 +80,11 @@ def find_reconciler(fleet: str) -> Any:
         others = list_fleets()
         there = f"there are {', '.join(others)}" if others else "there is none on this Ray cluster"
         raise NoSuchFleet(f"no fleet is called {fleet!r}: {there}; `worldloom fleet up` makes one") from None
+
+
+def list_free_cpus() -> list[float]:
+    """Return the processors of each node that nothing has reserved."""
+    return [one.get("CPU", 0.0) for one in available_resources_per_node().values()]
 
 
 def remove_own_placement_group() -> None:
@@ -150,7 +158,7 @@ def start_own_ray() -> None:
     Ray listens on all interfaces, and whoever may join it can run programs. So it gets a token, as a Ray has that
     `ray.init` starts, unless RAY_AUTH_MODE says otherwise; Ray keeps it in the user's home, and finds it there.
     """
-    label = secrets.token_hex(8)
+    label = f"{secrets.token_hex(8)}-{os.getpid()}"
     enable_token_auth_by_default()
     ensure_token_if_auth_enabled(create_token_if_missing=True)
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
@@ -175,17 +183,35 @@ def start_own_ray() -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline_s = time.monotonic() + _START_TIMEOUT_S
-    while True:
-        with suppress(NoRayCluster):
-            connect_to_ray(None, may_start=False)
-            if own_ray_label() == label:
-                return
+    try:
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            with suppress(NoRayCluster):
+                connect_to_ray(None, may_start=False)
+                if own_ray_label() == label:
+                    return
+                ray.shutdown()
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise FleetError("Ray did not start on this machine: `ray start --head --block` says why")
+            time.sleep(_POLL_S)
+    except BaseException:
+        with uninterrupted():
             ray.shutdown()
-        if process.poll() is not None or time.monotonic() > deadline_s:
-            process.terminate()
-            raise FleetError("Ray did not start on this machine: `ray start --head --block` says why")
-        time.sleep(_POLL_S)
+            _end_session(process.pid)
+        raise
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore SIGINT in the `with` block, so that a second Ctrl-C does not leave half of something behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def own_ray_label() -> str | None:
@@ -197,35 +223,71 @@ def own_ray_label() -> str | None:
     return None
 
 
-def end_own_ray() -> bool:
-    """Disconnect, and end the Ray if `start_own_ray` started it and it has no fleets; return True if it was ended."""
+def end_own_ray(wait_for_starter: bool = True) -> bool:
+    """Disconnect, and end the Ray if `start_own_ray` started it and it has no fleets; return True if it was ended.
+
+    Args:
+        wait_for_starter: If another process that started the Ray still runs, wait until one of both has ended. Without
+            it, such a Ray is left alone: its fleet may be about to be made.
+    """
     label = own_ray_label()
     if label is None or list_fleets():
         return False
     found = _find_process(f"--labels={_LABEL}={label}")
-    ray.shutdown()
-    if found is None:
+    if found is None or (not wait_for_starter and _has_other_starter(found, label)):
         return False
-    os.kill(found, signal.SIGTERM)
+    ray.shutdown()
     deadline_s = time.monotonic() + _END_TIMEOUT_S
-    while Path(f"/proc/{found}").exists() and not _is_zombie(found):
-        if time.monotonic() > deadline_s:
-            raise FleetError(f"Ray (process {found}) did not end within {_END_TIMEOUT_S:g} s of SIGTERM")
+    while _has_other_starter(found, label) and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
+    _end_session(found)
     return True
+
+
+def _has_other_starter(pid: int, label: str) -> bool:
+    """True if the process that started a Ray with this label runs, and is not this one."""
+    starter = int(label.rpartition("-")[2])
+    return starter != os.getpid() and _read_stat(pid)[1:2] == [str(starter)]
+
+
+def _end_session(leader: int) -> None:
+    """End a Ray by the process that leads its session, and kill what that leaves: it may not be ready for signals."""
+    with suppress(ProcessLookupError):
+        os.kill(leader, signal.SIGTERM)
+    deadline_s = time.monotonic() + _END_TIMEOUT_S
+    while _is_running(leader) and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+    deadline_s = time.monotonic() + _END_TIMEOUT_S
+    # No other process gets the number of a session as long as one of its processes lives.
+    while left := [pid for pid in _list_processes() if _read_stat(pid)[3:4] == [str(leader)] and _is_running(pid)]:
+        if time.monotonic() > deadline_s:
+            raise FleetError(f"Ray (processes {left}) did not end within {_END_TIMEOUT_S:g} s of SIGKILL")
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_POLL_S)
+
+
+def _list_processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
 
 
 def _find_process(word: str) -> int | None:
     """Return the process on this machine that has this word in its command line."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in _list_processes():
         with suppress(OSError):
-            if word.encode() in path.read_bytes().split(b"\0"):
-                return int(path.parent.name)
+            if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
     return None
 
 
-def _is_zombie(pid: int) -> bool:
+def _read_stat(pid: int) -> list[str]:
+    """Return state, parent, process group, session and more of a process; nothing if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
-        return False
+        return []
+
+
+def _is_running(pid: int) -> bool:
+    return _read_stat(pid)[:1] not in ([], ["Z"], ["X"])

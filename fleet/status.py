@@ -105,3 +105,10 @@ class FleetStatus:
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
         return {**asdict(self), "ready": self.ready, "lanes": self.lanes, "frames_per_s": self.frames_per_s}
+
+
+def summarise(status: FleetStatus) -> str:
+    """Return a line about the servers of a fleet that is not as it should be."""
+    states = [f"{one.server} {one.state}{f' ({one.detail})' if one.detail else ''}" for one in status.servers]
+    text = f"{status.ready} of {status.wanted} servers are ready"
+    return "; ".join([text, *states, *([status.problem] if status.problem else [])])

@@ -299,6 +299,11 @@ def measure_copy_bytes_per_s() -> float:
     return whole.size / best_s
 
 
+def _check_positive(parser: argparse.ArgumentParser, name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        parser.error(f"--{name.replace('_', '-')} is {value:g}: expected a number above 0")
+
+
 def main(given: list[str] | None = None) -> int:
     """Print the sizing of a load."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -313,7 +318,16 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--machine-cores", type=int, metavar="N", help="also print rates of servers on one machine")
     parser.add_argument("--copy", action="store_true", help="measure how fast this machine copies frames")
     args = parser.parse_args(given)
-    costs = Costs() if args.profile is None else Costs.from_profile(json.loads(args.profile.read_text()))
+    for name in ("frames_per_s", "lanes", "frame_bytes", "lanes_per_server", "server_cores", "client_gbit_per_s"):
+        _check_positive(parser, name, getattr(args, name))
+    if args.machine_cores is not None:
+        _check_positive(parser, "machine_cores", args.machine_cores)
+    try:
+        costs = Costs() if args.profile is None else Costs.from_profile(json.loads(args.profile.read_text()))
+    except OSError as error:
+        parser.error(f"--profile {args.profile}: {error.strerror}; expected the profile.json of `worldloom profile`")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        parser.error(f"--profile {args.profile} is no profile of the costs: {type(error).__name__}: {error}")
     if args.copy:
         costs = dataclasses.replace(costs, copy_bytes_per_s=measure_copy_bytes_per_s())
     hardware = Hardware(server_cores=args.server_cores, client_link_bits_per_s=args.client_gbit_per_s * 1e9)

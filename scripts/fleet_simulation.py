@@ -186,6 +186,15 @@ def plot(path: Path, model: Model, results: Sequence[Result]) -> None:
     figure.savefig(path, dpi=120)
 
 
+def _prepare(path: Path) -> None:
+    """Make the directory of a file, and check that it can be written: the run before takes minutes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    path.open("ab").close()
+    if is_new:
+        path.unlink()
+
+
 def parse_arguments(given: list[str] | None) -> argparse.Namespace:
     """Return the arguments; exits with 2 where they are wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -208,6 +217,12 @@ def parse_arguments(given: list[str] | None) -> argparse.Namespace:
         parser.error("expected servers and lanes of at least 1, hours and microseconds above 0")
     if args.loss_days < 0 or args.seed < 0:
         parser.error("expected no days and no seed below 0")
+    for path in (args.json, args.table, args.plot):
+        if path is not None:
+            try:
+                _prepare(path)
+            except OSError as error:
+                parser.error(f"{path} cannot be written: {error.strerror}; expected the path of a file")
     return args
 
 

@@ -1,6 +1,7 @@
 """The capacity model against sums by hand, and costs read from a profile."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +107,30 @@ def test_the_command_prints_servers_and_clients(capsys: pytest.CaptureFixture[st
     assert f"{sizing.servers} servers" in text
     assert f"to {sizing.clients} clients" in text
     assert f"4 servers of a thread: {one_machine_rate(Costs(), 4, 1, 2, 1024):,.0f} frames/s" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--frames-per-s", "0"], "--frames-per-s is 0: expected a number above 0"),
+        (["--frames-per-s", "nan"], "--frames-per-s is nan: expected a number above 0"),
+        (["--lanes", "0"], "--lanes is 0: expected a number above 0"),
+        (["--machine-cores", "0"], "--machine-cores is 0: expected a number above 0"),
+        (["--profile", "nope.json"], "--profile nope.json: No such file or directory; expected the profile.json of"),
+    ],
+)
+def test_wrong_arguments_are_told(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        fleet_model.main(words)
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", "{}", '{"configurations": [], "cpu_fits": {}}'])
+def test_a_file_that_is_no_profile_is_told(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        fleet_model.main(["--profile", str(path)])
+    assert ended.value.code == 2
+    assert f"--profile {path} is no profile of the costs: " in capsys.readouterr().err

@@ -230,3 +230,15 @@ def test_the_script_writes_figures_table_and_plot(
     assert len((tmp_path / "a.md").read_text().splitlines()) == 2 + 2 * arrangements
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert f"{told['results'][0]['lane_steps_per_s']:,.0f}" in capsys.readouterr().out
+
+
+def test_files_are_checked_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = fleet_simulation.parse_arguments(["--json", str(tmp_path / "new/a.json")])
+    assert args.json.parent.is_dir()
+    assert not args.json.exists()
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file/a.md"):
+        with pytest.raises(SystemExit) as ended:
+            fleet_simulation.main(["--table", str(path)])
+        assert ended.value.code == 2
+        assert f"{path} cannot be written: " in capsys.readouterr().err
