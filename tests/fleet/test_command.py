@@ -143,8 +143,7 @@ def test_arguments_are_checked_before_ray_is_started(run: Run, words: list[str],
     assert run("up", *words) == (1, "", f"worldloom fleet: {problem}\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["gcs_server", "--drain-s"])
+@pytest.mark.parametrize(("stage", "number"), [("gcs_server", signal.SIGTERM), ("--drain-s", signal.SIGINT)])
 def test_an_interrupted_up_leaves_nothing(
     start: Start, ray_folder: Path, stage: str, number: signal.Signals, tmp_path: Path
 ) -> None:
