@@ -70,13 +70,10 @@ class DistributedLanes:
         lanes: int,
         first_lane: int | list[int],
         seed: int | list[int] | None,
-        clip_actions: bool,
     ) -> None:
         """Place all lanes; raise an error, and leave nothing behind, if that is not possible."""
         self.lanes = lanes
-        self._clip_actions = clip_actions
         self._timeout_s: float = world_arguments["timeout_s"]
-        self._writers: dict[int, StepWriter] = {}
         self._out: Arrays | None = None
         """Arrays of the caller's for the step under way."""
         self._reset: _Reset | None = None
@@ -197,13 +194,14 @@ class DistributedLanes:
 
     def writer(self, lanes: int) -> StepWriter:
         """Return the encoder of actions of so many lanes."""
-        if lanes not in self._writers:
-            specs = {name: spec.with_lanes(lanes) for name, spec in self.first_world.actions.items()}
-            self._writers[lanes] = StepWriter(specs, self._clip_actions)
-        return self._writers[lanes]
+        return self.first_world.writer.with_lanes(lanes)
+
+    def step_unobserved(self, actions: Mapping[str, np.ndarray]) -> None:
+        """Raise ClientError: servers may change within a replay."""
+        raise ClientError("a step without observations over several servers: expected one server")
 
     def allocate_frames(self, sets: int) -> Arrays:
-        """Return nothing: no memory is shared with several servers at once."""
+        """Return nothing: rollouts over several servers are in this process, and steps are copied into them."""
         return {}
 
     def make_outputs(self, arrays: Arrays, ring_index: int | None = None) -> list[StreamOutput]:

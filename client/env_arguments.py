@@ -15,6 +15,7 @@ from worldloom.client.arguments import (
 )
 from worldloom.client.connecting import check_transport
 from worldloom.client.connections import Credentials
+from worldloom.client.errors import ClientError
 from worldloom.client.frames import Channels
 from worldloom.client.results import Observing
 from worldloom.client.servers import ServerDirectory, parse_servers
@@ -45,6 +46,16 @@ class EnvArguments(NamedTuple):
     """Settings of CreateWorld, but for those of the lanes."""
     world_arguments: dict[str, Any]
     """Arguments of `create_vector_world`."""
+    has_memory: bool
+    """True if results that the client returns depend on the observations of earlier steps."""
+
+    def check_replay(self) -> None:
+        """Raise ClientError if steps may not be left unobserved."""
+        if self.has_memory or self.servers is not None:
+            raise ClientError(
+                "a replay in an env with frame_stack, episode_statistics, autoreset='disabled' or several servers: "
+                "expected an env without these"
+            )
 
 
 def parse_env_arguments(given: Mapping[str, Any]) -> EnvArguments:
@@ -63,7 +74,6 @@ def parse_env_arguments(given: Mapping[str, Any]) -> EnvArguments:
         "streams": parse_integer("streams", given["streams"], 1, num_envs),
         "first_lane": parse_first_lane(given["first_lane"], num_envs),
         "seed": parse_world_seed(given["seed"], num_envs),
-        "clip_actions": given["clip_actions"],
     }
     world_settings = {
         "family": given["family"],
@@ -80,7 +90,8 @@ def parse_env_arguments(given: Mapping[str, Any]) -> EnvArguments:
         "timeout_s": parse_timeout(given["timeout_s"]),
         "clip_actions": given["clip_actions"],
     }
-    return EnvArguments(num_envs, directory, observing, stream_arguments, world_settings, world_arguments)
+    has_memory = given["episode_statistics"] or observing.frame_stack > 1 or observing.autoreset == "disabled"
+    return EnvArguments(num_envs, directory, observing, stream_arguments, world_settings, world_arguments, has_memory)
 
 
 def _check_distributed(given: Mapping[str, Any]) -> None:

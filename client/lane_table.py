@@ -70,7 +70,7 @@ class LaneTable:
         self.is_owed = np.zeros(lanes, bool)
         """Lanes with a step under way."""
         self.is_owed_loss = np.zeros(lanes, bool)
-        """Those of them that will be reported as lost."""
+        """Lanes with a step under way that will be reported as lost."""
         self.is_over = np.zeros(lanes, bool)
         """Lanes whose episode ended with the last result."""
         self._is_new_loss = np.zeros(lanes, bool)

@@ -42,6 +42,15 @@ class StepWriter:
     def __init__(self, actions: Mapping[str, Spec], clip: bool = False) -> None:
         """Take the specs of the actions. With `clip`, floats beyond their limits become these limits."""
         self._actions = {name: _ActionWriter(spec, clip) for name, spec in actions.items()}
+        self._specs, self._clip = actions, clip
+        self._of_lanes: dict[int, StepWriter] = {}
+
+    def with_lanes(self, lanes: int) -> "StepWriter":
+        """Return the encoder of the same actions for another number of lanes."""
+        if lanes not in self._of_lanes:
+            specs = {name: spec.with_lanes(lanes) for name, spec in self._specs.items()}
+            self._of_lanes[lanes] = StepWriter(specs, self._clip)
+        return self._of_lanes[lanes]
 
     def write(self, actions: Mapping[str, ArrayLike]) -> list[bytes]:
         """Return the map of actions of a StepRequest, in pieces; BadAction if one is not in its space."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -10,6 +11,12 @@ from worldloom.client.arguments import FINAL_LANES, Autoreset
 from worldloom.client.frames import Channels
 from worldloom.client.replies import Arrays
 from worldloom.client.vector_world import is_frame
+
+Observations: TypeAlias = Any
+"""A dict of arrays by name, or one array if the env is flat. Each user knows which, and a checker does not."""
+Actions: TypeAlias = Any
+"""In the same form."""
+StepResult: TypeAlias = tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 FIRST, LAST = 0, 2
 """The step_type of an episode's first state and of its last."""

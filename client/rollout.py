@@ -5,6 +5,8 @@ rollout has one more set of observations than steps, since step k leads from obs
 """
 
 import itertools
+import math
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,9 +58,9 @@ class Rollout:
                 self._arrays[name] = arrange_channels(shared[name], observing.channels, leading=2)
             elif is_frame(name) and observing.frame_stack == 1 and observing.channels == "first":
                 # Drawn with the channels last, and seen with the channels first.
-                self._arrays[name] = np.moveaxis(np.zeros((*shape[:2], *shape[3:], shape[2]), space.dtype), -1, 2)
+                self._arrays[name] = np.moveaxis(_page_aligned((*shape[:2], *shape[3:], shape[2]), space.dtype), -1, 2)
             else:
-                self._arrays[name] = np.zeros(shape, space.dtype)
+                self._arrays[name] = _page_aligned(shape, space.dtype)
         self._sets = [{name: array[k] for name, array in self._arrays.items()} for k in range(steps + 1)]
         self._outputs = [streams.make_outputs(one, k if shared else None) for k, one in enumerate(self._sets)]
         self._actions = {
@@ -113,6 +115,14 @@ class Rollout:
         """Actions: a dict of arrays by name, or one array if the env is flat."""
         return self._spaces.select(self._actions)
 
+    def begin(self) -> Any:
+        """Return the observations to act on, [num_envs, ...], at the place where the next step begins.
+
+        After the last step that is the first place. `env.step` does the same; this is for the observations alone.
+        """
+        self._begin_step()
+        return self.current_observations
+
     def begin_step(self, streams: Lanes) -> Sequence[StreamOutput]:
         """Return the memory for the observations of the next step. `VectorEnv.step` calls this."""
         if streams is not self._streams:
@@ -144,6 +154,14 @@ class Rollout:
         for name, array in here.items():
             if last[name] is not array:  # as it is if the last step was not the one before in this rollout
                 np.copyto(array, last[name])
+
+
+def _page_aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return zeros that begin at a page, so that the system can write them to a disk without a copy."""
+    memory = mmap.mmap(-1, max(1, math.prod(shape) * np.dtype(dtype).itemsize))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # the first pass through it takes half the time
+    return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
 
 def _shape(space: gymnasium.Space[Any]) -> tuple[int, ...]:

@@ -238,7 +238,6 @@ class LaneStreams:
         streams: int,
         first_lane: int | list[int],
         seed: int | list[int] | None,
-        clip_actions: bool,
     ) -> None:
         """Create a world for each stream, by a function with arguments of `create_vector_world`."""
         self.lanes = lanes
@@ -247,8 +246,6 @@ class LaneStreams:
         """Results of streams that were received and not taken."""
         self._lost: LostConnection | None = None
         """The loss of a stream, after which nothing but a new connection helps."""
-        self._writers: dict[int, StepWriter] = {}
-        self._clip_actions = clip_actions
         try:
             for number in range(streams):
                 first, end = lanes * number // streams, lanes * (number + 1) // streams
@@ -325,10 +322,7 @@ class LaneStreams:
 
     def writer(self, lanes: int) -> StepWriter:
         """Return the encoder of actions of so many lanes."""
-        if lanes not in self._writers:
-            specs = {name: spec.with_lanes(lanes) for name, spec in self.first_world.actions.items()}
-            self._writers[lanes] = StepWriter(specs, self._clip_actions)
-        return self._writers[lanes]
+        return self.first_world.writer.with_lanes(lanes)
 
     def allocate_frames(self, sets: int) -> Arrays:
         """Return arrays [sets, lanes, ...] of frames in shared memory, not arranged; none where there can be none."""
@@ -345,6 +339,11 @@ class LaneStreams:
         """Step all lanes with valid actions. The arrays must not be changed until the results were received."""
         for number, stream in enumerate(self._streams):
             stream.step(actions, None if outputs is None else outputs[number])
+
+    def step_unobserved(self, actions: Mapping[str, np.ndarray]) -> None:
+        """Step all lanes with valid actions, without observations."""
+        for stream in self._streams:
+            stream.world.step_unobserved({name: array[stream.part] for name, array in actions.items()})
 
     def send(self, actions: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
         """Give actions, which are valid, to these lanes; step the streams whose lanes all have one."""

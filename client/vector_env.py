@@ -2,9 +2,9 @@
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -25,17 +25,11 @@ from worldloom.client.env_arguments import parse_env_arguments
 from worldloom.client.episodes import EpisodeStatistics, build_info
 from worldloom.client.errors import ClientError
 from worldloom.client.frames import Channels, arrange_space, tile_frames
-from worldloom.client.results import LaneResults
+from worldloom.client.results import Actions, LaneResults, Observations, StepResult
 from worldloom.client.rollout import MAX_ROLLOUT_STEPS, Rollout, parse_out
 from worldloom.client.servers import ServerDirectory
 from worldloom.client.spaces import FlatActions, LaneSpaces, build_action_space, build_observation_space
 from worldloom.client.vector_world import Transport, check_same_specs, is_frame
-
-Observations: TypeAlias = Any
-"""A dict of arrays by name, or one array if the env is flat. Each user knows which, and a checker does not."""
-Actions: TypeAlias = Any
-"""In the same form."""
-StepResult: TypeAlias = tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
@@ -99,12 +93,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             samples: Samples per pixel, 1 or 4.
             observations: Names of observations; the default is `eye.rgb`.
             settings: Settings of the family; `worldloom describe FAMILY` lists them.
-            seed: Seed of all random numbers until `reset` gives another; random unless given. Lanes have seeds that are
-                derived from it; `worldloom describe FAMILY` says how. Those of `dmc` are `seed`, `seed + 1` and so on,
-                as users of dm_control number their environments: seeds of two runs must be `num_envs` apart, or
-                they share lanes. A list has a seed for each lane.
-            first_lane: The number of the first lane, from which the seeds of lanes follow, or a list with the numbers
-                of all lanes. Two envs of 512 lanes equal one of 1,024 if the second has `first_lane=512`.
+            seed: Seed of all random numbers until `reset` gives another; random unless given. Lanes have seeds that
+                follow from it, as `worldloom describe FAMILY` says. Those of `dmc` are `seed`, `seed + 1` and so on:
+                seeds of two runs must be `num_envs` apart, or they share lanes. A list has a seed for each lane.
+            first_lane: The number of the first lane, or a list with those of all: seeds of lanes follow from it. Two
+                envs of 512 lanes equal one of 1,024 if the second has `first_lane=512`.
             autoreset: The beginning of the next episode in a lane: `next_step` with the step after the last, which
                 ignores its action; `same_step` within the last step, whose observations are then in `info`; `disabled`
                 when `reset` is called with a mask of lanes.
@@ -127,8 +120,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             renderer: The renderer of an engine in this process; servers have their own.
             token: The token that the server was given with --token-file.
             tls_ca: PEM file of the certificates that the server's is signed with. If given, the connection uses TLS.
-            tls_cert: PEM file with this client's own certificate, for servers with --tls-client-ca.
-            tls_key: PEM file with the key of that certificate.
+            tls_cert, tls_key: PEM files of this client's own certificate and its key, for servers with --tls-client-ca.
             timeout_s: The longest time to wait for a reply, in seconds.
         """
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -145,7 +137,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         self._connect()
         try:
             self._build_spaces()
-            render_fps = float(self._streams.first_world.read_property("world.steps_per_s"))
+            render_fps = float(self.read_property("world.steps_per_s"))
         except BaseException:
             self.close()
             raise
@@ -171,8 +163,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """The frames that `render` shows [num_envs, height, width, 3], as of the last step or reset."""
         if self._observing.rendered_name is None:
             raise ClientError("nothing to render: expected an .rgb name in `observations`, or render_mode='rgb_array'")
-        frames = self._streams.rendered_frames
-        if frames is None:
+        if (frames := self._streams.rendered_frames) is None:
             raise gymnasium.error.ResetNeeded("nothing to render yet: expected env.reset() first")
         return frames
 
@@ -195,10 +186,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
 
     @property
     def unshared_steps(self) -> int:
-        """Steps and resets with frames in shared memory whose frames came in the replies, since the env was connected.
-
-        These are slower. It happens while the program keeps the frames of as many steps as shared memory has room for.
-        """
+        """Steps whose frames came in replies, which is slower: the program keeps all frames that shared memory has."""
         return self._streams.unshared_steps
 
     def reset(
@@ -249,6 +237,23 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             results.observations = arrays
         return self._conclude(results, info)
 
+    def replay(self, actions: Iterable[Actions]) -> StepResult:
+        """Step all lanes once for each of these actions; return the result of the last step, which alone is drawn."""
+        self._checked.check_replay()
+        last = None
+        for one in actions:
+            if last is not None:
+                self._streams.step_unobserved(last)
+            last = {name: array.copy() for name, array in self._validate_step(one).items()}
+        if last is None:
+            raise ValueError("no actions to replay: expected those of one step at least")
+        self._streams.step(last)
+        return self._conclude(results := self._streams.receive(), self._build_info(results))
+
+    def read_property(self, key: str) -> Any:
+        """Return a property of the server, or of the world of the first stream."""
+        return self._streams.first_world.read_property(key)
+
     def rollout(self, steps: int) -> Rollout:
         """Return memory for so many steps of all lanes: arrays [steps, num_envs, ...] that steps are drawn into.
 
@@ -283,9 +288,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     def recv(self, min_lanes: int | None = None) -> StepResult:
         """Wait for the results of what was sent, and return them with the indices of their lanes, `info["env_id"]`.
 
-        Results are of all lanes under way. With `min_lanes` they are of the streams that are ready as soon as these
-        have at least so many lanes together; arrays then have a row for each of these lanes. Where a stream fails, this
-        raises its error, and those of other streams can still be received.
+        With `min_lanes` they are of the streams that are ready as soon as these have at least so many lanes together;
+        arrays then have a row for each of these. Where a stream fails, this raises its error, and those of other
+        streams can still be received.
         """
         self._check_open()
         if min_lanes is not None:
@@ -302,10 +307,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         return tuple(frames) if self._arguments["render_mode"] is not None else tile_frames(frames)
 
     def reconnect(self, wait_s: float = 0.0) -> None:
-        """Create a new world with the same settings after a lost connection; call `reset` next.
-
-        Tries again for up to `wait_s` seconds while there is no server, or one that is stopping or does not answer.
-        """
+        """Create a new world with the same settings after a lost connection, within `wait_s`; call `reset` next."""
         before = self._streams.first_world
         self._finalizer()
         connect_again(self._connect, wait_s, self._checked.world_arguments["timeout_s"])

@@ -22,7 +22,7 @@ from worldloom.client.connections import (
     is_on_this_machine,
 )
 from worldloom.client.errors import BadReply, ClientError, NoSharedMemory, ServerError
-from worldloom.client.replies import Arrays, StepReader
+from worldloom.client.replies import Arrays, StepReader, parse_reply
 from worldloom.client.requests import StepWriter, write_observation_request, write_step
 from worldloom.client.shared_memory import SharedFrames, SharedPart
 from worldloom.client.specs import Spec, dtypes_and_shapes, parse_specs
@@ -130,7 +130,7 @@ class VectorWorld:
 
     def validate(self, actions: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
         """Return the actions as arrays of their dtypes; BadAction if one is not in its space."""
-        return self._writer.validate(actions)
+        return self.writer.validate(actions)
 
     def send_valid(self, actions: Mapping[str, np.ndarray], target: "StepTarget | None" = None) -> None:
         """Send a step with arrays that were validated, here or by `StepWriter.validate`.
@@ -138,6 +138,18 @@ class VectorWorld:
         With a target, frames are drawn into its arrays where that is possible: `receive` returns the very same arrays.
         """
         self._send_step(actions, target)
+
+    def step_unobserved(self, actions: Mapping[str, np.ndarray]) -> None:
+        """Step with valid actions and no observations, so that nothing is drawn; return when it is done."""
+        connection = self._world.connection
+        is_local = isinstance(connection, LocalConnection)
+        self._world.discard_replies()
+        self._world.send_request(
+            connection.array_step((), actions) if is_local else write_step(self.writer.encode(actions), b"")
+        )
+        reply = self._world.receive_reply()
+        if not isinstance(reply, dict):
+            parse_reply(reply, "step")
 
     def receive(self) -> Arrays:
         """Return the observations of the step under way, and take its reply."""
@@ -239,7 +251,7 @@ class VectorWorld:
         if isinstance(connection, LocalConnection):
             request = connection.array_step(self._uids, actions, None if target is None else target.buffer)
         else:
-            request = write_step(self._writer.encode(actions), self._choose_request(target))
+            request = write_step(self.writer.encode(actions), self._choose_request(target))
         if connection.sent != connection.taken:  # an interrupt came before the reply to something else
             self._world.discard_replies()
         self._step_number = connection.sent
@@ -328,7 +340,7 @@ class VectorWorld:
         if missing:
             raise BadReply(f"the server offers no {missing[0]!r}: expected {', '.join(self._names)}")
         self.observations = {name: offered[name] for name in self._names}
-        self._writer = StepWriter(self.actions, self._clip_actions)
+        self.writer = StepWriter(self.actions, self._clip_actions)
         frames = {spec.uid: spec for spec in self.observations.values()}
         self._uids = tuple(frames)
         shared = [offered.get(f"{name}{_SHARED_SUFFIX}", spec) for name, spec in self.observations.items()]

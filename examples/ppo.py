@@ -115,25 +115,30 @@ def find_task(name: str) -> Task:
     return replace(SUITE_TASKS.get(suite_name, SUITE_TASK), settings={"domain": domain, "task": task})
 
 
+def env_arguments(task: Task) -> dict[str, Any]:
+    """Return the arguments of an env of the task.
+
+    It has plain arrays, and its lanes begin the next episode with the step that ends one.
+    """
+    return {
+        "width": task.size,
+        "height": task.size,
+        "samples": task.samples,
+        "observations": [task.observation],
+        "settings": task.settings,
+        "flat": True,
+        "autoreset": "same_step",
+        "action_repeat": task.action_repeat,
+        "frame_stack": task.frame_stack,
+        "clip_actions": True,  # a normal distribution has no limits, actions have
+        "episode_statistics": True,
+    }
+
+
 def make_env(task: Task, address: str, lanes: int) -> VectorEnv:
-    """Create an env of the task with plain arrays, whose lanes begin the next episode with the step that ends one."""
+    """Create an env of the task."""
     try:
-        return VectorEnv(
-            address,
-            task.family,
-            lanes,
-            width=task.size,
-            height=task.size,
-            samples=task.samples,
-            observations=[task.observation],
-            settings=task.settings,
-            flat=True,
-            autoreset="same_step",
-            action_repeat=task.action_repeat,
-            frame_stack=task.frame_stack,
-            clip_actions=True,  # a normal distribution has no limits, actions have
-            episode_statistics=True,
-        )
+        return VectorEnv(address, task.family, lanes, **env_arguments(task))
     except (ClientError, ValueError) as error:
         raise SystemExit(str(error)) from None
 

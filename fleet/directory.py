@@ -1,4 +1,4 @@
-"""What an env needs of a fleet: the addresses of its servers, its lease, and the certificate of the fleet's authority.
+"""The link from an env to its fleet: addresses of the servers, a lease of lanes, and the certificate of the authority.
 
 Both classes can be pickled with the env to other processes and nodes. Unpickled, a directory has a lease of its own,
 since the env there has lanes of its own.

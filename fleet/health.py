@@ -20,7 +20,7 @@ _END_TIMEOUT_S = 5.0
 
 @dataclass
 class ServerHealth:
-    """What is known of a server. Times are of the machine's monotonic clock."""
+    """Health and counters of a server. Times are of the machine's monotonic clock."""
 
     began_s: float
     """Time since which it is watched."""

@@ -18,7 +18,7 @@ _ORDER: Mapping[Phase, int] = {"placing": 0, "starting": 1, "ready": 2, "drainin
 
 @dataclass(frozen=True)
 class ServerView:
-    """What decisions need to know of a server."""
+    """A server, as far as decisions depend on it."""
 
     number: int
     generation: int

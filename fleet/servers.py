@@ -80,7 +80,7 @@ class Server:
 
     @property
     def phase(self) -> Phase:
-        """Where it is between being asked for and being ended."""
+        """Its phase: placing, starting, ready or draining."""
         if self.is_draining:
             return "draining"
         if self.actor is None:

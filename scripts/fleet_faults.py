@@ -43,7 +43,7 @@ _PROGRAMS = (b"worldloom.fleet.serve_process", b"worldloom.fleet.probe")
 
 @dataclass
 class Outcome:
-    """What faults of one kind did."""
+    """Effects of the faults of one kind."""
 
     lost_lanes: list[int] = field(default_factory=list)
     longest_steps_s: list[float] = field(default_factory=list)

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import torch
 from torch.distributions import Distribution
 
-from ppo import TASKS, Network, Player, Task, make_env, measure_random_agent, train
+from ppo import TASKS, Network, Player, Task, env_arguments, make_env, measure_random_agent, train
 from scripts.report import Report
 from worldloom.client import VectorEnv
 from worldloom.fleet import Fleet
@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
         killer.start()
         began_s = time.monotonic()
         try:
-            curve = learn(task, args.seed, lambda: _make_fleet_env(fleet, task))
+            curve = learn(task, args.seed, lambda: fleet.vector_env(task.family, task.lanes, **env_arguments(task)))
         finally:
             stop.set()
             killer.join()
@@ -90,24 +90,6 @@ def main(words: Sequence[str]) -> int:
         report.expect(is_reached, f"the goal was not reached within {2 * undisturbed} steps")
     report.expect(len(killed) > 0, "no server was killed: take more --steps")
     return report.tell()
-
-
-def _make_fleet_env(fleet: Fleet, task: Task) -> VectorEnv:
-    return fleet.vector_env(
-        task.family,
-        task.lanes,
-        width=task.size,
-        height=task.size,
-        samples=task.samples,
-        observations=[task.observation],
-        settings=task.settings,
-        flat=True,
-        autoreset="same_step",
-        action_repeat=task.action_repeat,
-        frame_stack=task.frame_stack,
-        clip_actions=True,
-        episode_statistics=True,
-    )
 
 
 if __name__ == "__main__":

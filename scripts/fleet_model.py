@@ -112,9 +112,9 @@ class Load:
     lanes_per_server: int = 1024
     frame_bytes: int = 64 * 64 * 3
     other_bytes: int = 32
-    """Of a lane's reply: reward, step type and framing."""
+    """Bytes of a lane's reply beside its frame: reward, step type and framing."""
     action_bytes: int = 16
-    """Of a lane's request."""
+    """Bytes of a lane's request."""
     transport: Transport = "tls"
 
     @property
@@ -133,7 +133,8 @@ class Disturbances:
     """Rates of losses, freezes and drains, and the times of recovery; 0 for a rate means never."""
 
     losses_per_s: float = 1 / (30 * 86400)
-    """Of a server: one in 30 days, assumed. Machines that may be taken away at any time are lost each day or so."""
+    """Losses of a server in a second: one in 30 days, assumed. Machines that may be taken away at any time are lost
+    each day or so."""
     freezes_per_s: float = 1 / (7 * 86400)
     """Times that a server stops answering for a while, assumed: one a week."""
     freeze_s: float = 1.0
@@ -160,7 +161,8 @@ class Disturbances:
     """Part of the servers that have `slow_speed`, because of other load on their machines; assumed."""
     slow_speed: float = 0.5
     step_sigma: float = 0.1
-    """Of the logarithm of a server's time from step to step; assumed, as 95th percentile of 1.2 times the median."""
+    """Standard deviation of the logarithm of a server's time from step to step; assumed, as 95th percentile of 1.2
+    times the median."""
     room_share: float = 1.0
     """Lanes that a server takes beyond those it begins with, as part of them. Memory is no limit before."""
     rebalances: bool = True
@@ -252,9 +254,9 @@ class Sizing(NamedTuple):
     servers: int
     clients: int
     network_bits_per_s: float
-    """Of all clients together."""
+    """Bits a second into all clients together."""
     server_memory_bytes: float
-    """Of lanes, each server."""
+    """Bytes of memory of each server's lanes."""
     client_limit: str
     """The resource that limits a client first."""
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "profile": Command(
         "worldloom.profiler.command", "measure what rendering costs on this machine, or attach to a running server"
     ),
+    "collect": Command("worldloom.data.collect_command", "collect a dataset of frames, actions and rewards"),
     "fleet": Command(
         "worldloom.fleet.command", "run many servers on a Ray cluster: up, status, scale, drain, upgrade, down"
     ),

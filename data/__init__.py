@@ -1,0 +1,15 @@
+"""Datasets: collected as fast as frames are drawn, and read by steps, episodes and sequences.
+
+    from worldloom.data import Collector, Dataset
+
+    Collector("out/maze", "maze", lanes=1024, steps=1_000_000).run()
+    dataset = Dataset("out/maze")
+
+`worldloom collect` and `worldloom data` do the same from a shell. The package needs the extra `worldloom[data]`.
+"""
+
+from worldloom.data.collection import Progress, Step
+from worldloom.data.collector import Collector
+from worldloom.data.errors import DamagedDataset, DatasetError, IncompleteDataset, PolicyError
+
+__all__ = ["Collector", "DamagedDataset", "DatasetError", "IncompleteDataset", "PolicyError", "Progress", "Step"]

@@ -1,0 +1,239 @@
+"""`worldloom collect`: options, the progress bar, and what is said at the end."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from worldloom.client.errors import ClientError
+from worldloom.data.collection import Progress
+from worldloom.data.collector import Collector
+from worldloom.data.layout import CARD_FILE, FILM_FILE, SHEET_FILE
+from worldloom.render.choose import NAMES
+from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
+from worldloom.server.transports.security import read_token
+from worldloom.terminal import show_progress
+from worldloom.worlds.registry import add_family, find_family
+from worldloom.worlds.settings import parse_assignments
+
+_SERVER_OPTIONS = ("token_file", "tls_ca", "tls_cert", "tls_key")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `worldloom collect`."""
+    parser.add_argument(
+        "family", nargs="?", metavar="FAMILY", help="family of worlds, or MODULE:CLASS of your own; not with --resume"
+    )
+    parser.add_argument("more_words", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the family")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="directory of the dataset")
+    parser.add_argument("--lanes", type=int, metavar="N", help="lanes that are stepped at once (default: 64)")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="rows of all lanes together, rounded up (default: 100000)"
+    )
+    parser.add_argument(
+        "--policy", metavar="POLICY", help="random, idle, or MODULE:CALLABLE of your own (default: random)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of worlds and policy (default: random)")
+    parser.add_argument("--observations", metavar="NAMES", help="names with commas between (default: eye.rgb)")
+    parser.add_argument(
+        "--size", type=_size, metavar="PIXELS", help="size of frames, such as 64 or 160x120 (default: 64)"
+    )
+    parser.add_argument("--samples", type=int, choices=(1, 4), help="samples per pixel (default: 1)")
+    parser.add_argument(
+        "--action-repeat", type=int, metavar="N", help="times that a step applies its actions (default: 1)"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with a collection that was stopped")
+    files = parser.add_argument_group("files")
+    files.add_argument("--format", choices=("parquet", "npy"), help="format of the shards (default: parquet)")
+    files.add_argument(
+        "--pictures",
+        metavar="KIND",
+        help="frames in Parquet: raw, zstd:LEVEL, png:LEVEL, jpeg:QUALITY or webp:QUALITY (default: zstd:1)",
+    )
+    files.add_argument("--shard-mb", type=float, metavar="MB", help="size of a shard before compression (default: 128)")
+    files.add_argument("--writers", type=int, metavar="N", help="threads that encode and write (default: processors)")
+    where = parser.add_argument_group("where it is drawn; in this process by default")
+    where.add_argument("--renderer", choices=NAMES, help="renderer of this process (default: auto)")
+    where.add_argument("--server", metavar="ADDRESS", help="HOST:PORT or unix:PATH of a server")
+    where.add_argument("--token-file", type=Path, metavar="FILE", help="the file that the server was started with")
+    where.add_argument("--tls-ca", type=Path, metavar="FILE", help="certificates that the server's is signed with")
+    where.add_argument("--tls-cert", type=Path, metavar="FILE", help="your certificate, where the server requires one")
+    where.add_argument("--tls-key", type=Path, metavar="FILE", help="key of that certificate")
+    where.add_argument(
+        "--fleet",
+        nargs="?",
+        const="default",
+        metavar="NAME",
+        help="on the servers of a fleet, with a collector beside each (default name: default)",
+    )
+    where.add_argument(
+        "--own-directories",
+        action="store_true",
+        help="with --fleet: each node has a directory of its own under this path, instead of one that all share",
+    )
+
+
+def _size(text: str) -> tuple[int, int]:
+    sides = text.lower().replace("×", "x").split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and 0 < int(side) < 2**16 for side in sides):
+        raise argparse.ArgumentTypeError(f"expected a size such as 64 or 160x120, got {text!r}")
+    return int(sides[0]), int(sides[-1])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Collect a dataset, and say where it is; return the exit code. SIGTERM and SIGHUP stop it as Ctrl-C does."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else clients log that their server has ended
+    before = {one: signal.signal(one, _stop) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with show_progress(f"collecting {args.out}") as update:
+            progress = _collect(args, lambda now: update(now.rows / now.all_rows, describe_progress(now)))
+    except KeyboardInterrupt as error:
+        start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
+        print(f"{start}stopped; go on with: worldloom collect --resume -o {args.out}", file=sys.stderr)
+        return EXIT_INTERRUPTED if not error.args else 128 + int(error.args[0])
+    except ClientError as error:  # of an env that could not be made
+        raise RuntimeError(str(error)) from error
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    print(f"{args.out}: {describe_result(progress)}")
+    shown = [name for name in (CARD_FILE, SHEET_FILE, FILM_FILE) if (args.out / name).exists()]
+    if shown:
+        print(f"see {', '.join(str(args.out / name) for name in shown)}")
+    return EXIT_OK
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt(number)
+
+
+def _collect(args: argparse.Namespace, report: Callable[[Progress], object]) -> Progress:
+    arguments = _make_arguments(args)
+    if args.fleet is not None:
+        from worldloom.data.fleet_collection import collect_on_fleet
+        from worldloom.fleet import Fleet
+
+        if args.server is not None or args.renderer is not None:
+            raise ValueError("--fleet with --server or --renderer: expected one of them")
+        fleet = Fleet.connect(args.fleet)
+        return collect_on_fleet(
+            fleet,
+            args.out,
+            arguments.pop("family", None),
+            own_directories=args.own_directories,
+            on_progress=report,
+            **arguments,
+        )
+    if args.own_directories:
+        raise ValueError("--own-directories: expected --fleet with it")
+    family = arguments.pop("family", None)
+    address, env_arguments = _find_server(args)
+    return Collector(args.out, family, address=address, env_arguments=env_arguments, on_shard=report, **arguments).run()
+
+
+def _make_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of Collector that were given."""
+    names = (
+        "lanes",
+        "steps",
+        "policy",
+        "seed",
+        "samples",
+        "action_repeat",
+        "format",
+        "pictures",
+        "shard_mb",
+        "writers",
+    )
+    found: dict[str, Any] = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.observations is not None:
+        found["observations"] = [name.strip() for name in args.observations.split(",") if name.strip()]
+    if args.size is not None:
+        found["width"], found["height"] = args.size
+    words = list(args.more_words)
+    family = args.family
+    if family is not None and "=" in family:  # a setting, since --resume needs no family
+        words.insert(0, family)
+        family = None
+    if family is not None:
+        found["family"], settings = _find_settings(family, words, args.server is not None or args.fleet is not None)
+        if settings or not args.resume:
+            found["settings"] = settings
+    elif words:
+        raise ValueError(f"the setting {words[0]!r} without a family: expected FAMILY NAME=VALUE …")
+    found["resume"] = args.resume
+    return found
+
+
+def _find_settings(family: str, words: list[str], is_remote: bool) -> tuple[str, dict[str, Any]]:
+    """Return the name of a family and its settings. A server may have families that this process does not know."""
+    if ":" in family:
+        family = add_family(family).name
+    try:
+        table = find_family(family).settings
+    except ValueError:
+        if not is_remote:
+            raise
+        pairs = [word.partition("=") for word in words]
+        return family, {name: yaml.safe_load(text) for name, _, text in pairs}
+    return family, parse_assignments(table, words)
+
+
+def _find_server(args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Return the address to draw at, and the arguments of VectorEnv for it."""
+    given = {name: getattr(args, name) for name in _SERVER_OPTIONS if getattr(args, name) is not None}
+    if args.server is None:
+        if given:
+            option = next(iter(given)).replace("_", "-")
+            raise ValueError(f"--{option}: expected --server ADDRESS with it")
+        return "local", {} if args.renderer is None else {"renderer": args.renderer}
+    if args.renderer is not None:
+        raise ValueError("--renderer with --server: expected one of them; the server has its own renderer")
+    if "token_file" in given:
+        given["token"] = read_token(given.pop("token_file"))
+    return args.server, given
+
+
+def describe_progress(progress: Progress) -> str:
+    """Return a note for a progress bar."""
+    left = "" if progress.left_s == float("inf") else f", {format_seconds(progress.left_s)} left"
+    returns = f", mean return {progress.mean_return:.3g}" if progress.episodes else ""
+    return (
+        f"{progress.frames_per_s:,.0f} frames/s, {progress.episodes:,} episodes{returns}, "
+        f"{format_bytes(progress.size_bytes)}{left}"
+    )
+
+
+def describe_result(progress: Progress) -> str:
+    """Return a sentence about a complete dataset."""
+    returns = f" (mean return {progress.mean_return:.4g})" if progress.episodes else ""
+    rate = f" at {progress.frames_per_s:,.0f} frames/s" if progress.collected_rows else ""
+    each = progress.size_bytes / max(1, progress.rows)
+    return (
+        f"{progress.rows:,} rows{rate}, {progress.episodes:,} episodes{returns}, "
+        f"{format_bytes(progress.size_bytes)}, {each:,.0f} bytes a row"
+    )
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time as people say it: 45 s, 3 min 20 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_bytes(size: float) -> str:
+    """Return a size with its unit: 12.5 GB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
