@@ -142,11 +142,12 @@ class VectorWorld:
     def step_unobserved(self, actions: Mapping[str, np.ndarray]) -> None:
         """Step with valid actions and no observations, so that nothing is drawn; return when it is done."""
         connection = self._world.connection
-        is_local = isinstance(connection, LocalConnection)
+        if isinstance(connection, LocalConnection):
+            request = connection.array_step((), actions)
+        else:
+            request = write_step(self.writer.encode(actions), b"")
         self._world.discard_replies()
-        self._world.send_request(
-            connection.array_step((), actions) if is_local else write_step(self.writer.encode(actions), b"")
-        )
+        self._world.send_request(request)
         reply = self._world.receive_reply()
         if not isinstance(reply, dict):
             parse_reply(reply, "step")

@@ -20,7 +20,7 @@ from worldloom.data.errors import DamagedDataset, DatasetError, PolicyError
 from worldloom.data.files import StoredFile, checksum_of_file, replace_file
 from worldloom.data.index import Index, ShardEntry
 from worldloom.data.layout import Arrays, Description
-from worldloom.data.policies import LoadedPolicy, idle_actions
+from worldloom.data.policies import LoadedPolicy
 from worldloom.data.shards import ShardReader
 from worldloom.data.writer import ShardWriter
 
@@ -107,7 +107,7 @@ class Collection:
         self._generator = np.random.Generator(np.random.PCG64(seeds))
         self._episodes = EpisodeTracker(description)
         columns = [column.name for column in description.of_role("action")]
-        self._actions = dict(zip(columns, env.single_action_space, strict=True))
+        self._actions = dict(zip(columns, policy.action_names, strict=True))
         """Column -> name of the action in the env."""
         self._is_first = np.ones(description.lanes, bool)
         """Lanes whose episode begins with the observations to act on."""
@@ -244,7 +244,7 @@ class Collection:
         """Yield the actions of all recorded steps, and follow the episodes in them."""
         description, reader = self._description, ShardReader(self._directory, self._description)
         names = [*self._actions, "reward", "terminated", "truncated", "last"]
-        idle = idle_actions(self._env.single_action_space, description.lanes)
+        idle = self._policy.idle_actions()
         for entry in self._index.shards:
             begin = entry.shard * description.shard_steps
             steps = slice(begin, begin + description.steps_in(entry.shard))

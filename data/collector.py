@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
+import gymnasium
+
 from worldloom.client import VectorEnv
 from worldloom.client.arguments import parse_integer
 from worldloom.client.rollout import MAX_ROLLOUT_STEPS
@@ -102,7 +104,7 @@ class Collector:
         if isinstance(observations, str):
             raise TypeError(f"observations is {observations!r}: expected a list of names, such as [{observations!r}]")
         self.directory = Path(directory)
-        given = {
+        given: dict[str, Any] = {
             "family": family,
             "lanes": lanes,
             "steps": steps,
@@ -259,13 +261,15 @@ def _versions(env: VectorEnv) -> dict[str, str]:
 def make_columns(env: VectorEnv, pictures: Pictures) -> list[Column]:
     """Return the columns of a dataset of an env."""
     found = [Column(name, "key", dtype) for name, dtype in KEY_COLUMNS.items()]
-    for name, space in env.single_observation_space.items():
+    observations, actions = env.single_observation_space, env.single_action_space
+    assert isinstance(observations, gymnasium.spaces.Dict), "the env is not flat"
+    assert isinstance(actions, gymnasium.spaces.Dict), "the env is not flat"
+    for name, space in observations.items():
         encoding = pictures.encoding_of(name, str(space.dtype)) if is_frame(name) else ""
-        found.append(Column(name, "observation", str(space.dtype), tuple(space.shape), encoding))
-    actions = env.single_action_space
+        found.append(Column(name, "observation", str(space.dtype), tuple(space.shape or ()), encoding))
     for name, space in actions.items():
-        column = "action" if len(actions) == 1 else f"action.{name}"
-        found.append(Column(column, "action", str(space.dtype), tuple(space.shape)))
+        title = "action" if len(actions) == 1 else f"action.{name}"
+        found.append(Column(title, "action", str(space.dtype), tuple(space.shape or ())))
     found += [Column(name, "outcome", dtype) for name, dtype in OUTCOME_COLUMNS.items()]
     taken = [*KEY_COLUMNS, *OUTCOME_COLUMNS, "action"]
     for column in found:

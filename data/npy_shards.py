@@ -39,7 +39,7 @@ def _npy_pieces(array: np.ndarray) -> list[memoryview]:
     size = -(-(len(text) + 11) // BLOCK_BYTES) * BLOCK_BYTES
     header = aligned_memory(size)  # so that it can be written without the page cache, like the rest
     header[:] = b"\x93NUMPY\x01\x00" + struct.pack("<H", size - 10) + text.ljust(size - 11) + b"\n"
-    return [header, memoryview(array.reshape(-1).view(np.uint8))]
+    return [header, array.reshape(-1).view(np.uint8).data]
 
 
 class NpyShard:

@@ -42,12 +42,13 @@ class SavedPolicy(Protocol):
 class LoadedPolicy:
     """A policy that is ready to act, and its name."""
 
-    def __init__(self, given: "str | Policy", space: gymnasium.spaces.Dict, lanes: int) -> None:
+    def __init__(self, given: "str | Policy", space: gymnasium.Space[Any], lanes: int) -> None:
         """Load a policy, given by its name, as MODULE:CALLABLE, or as a callable; PolicyError if there is none.
 
         `space` is the action space of one lane.
         """
         self.name = given if isinstance(given, str) else _name_of(given)
+        assert isinstance(space, gymnasium.spaces.Dict), "actions of an env that is not flat have names"
         self._space, self._lanes = space, lanes
         self.hash = ""
         if given == "random":
@@ -65,6 +66,7 @@ class LoadedPolicy:
             parameters: Mapping[str, Any] = inspect.signature(self._act).parameters
         except (TypeError, ValueError):  # some callables of compiled modules have none
             parameters = {}
+        self.action_names = tuple(space)
         self._takes_first = "is_first" in parameters
         self.has_state = hasattr(self._act, "get_state") and hasattr(self._act, "set_state")
 
@@ -98,15 +100,14 @@ class LoadedPolicy:
         return {name: _sample(space, self._lanes, generator) for name, space in self._space.items()}
 
     def _idle(self, _: Observations, __: np.random.Generator) -> dict[str, np.ndarray]:
-        return idle_actions(self._space, self._lanes)
+        return self.idle_actions()
+
+    def idle_actions(self) -> dict[str, np.ndarray]:
+        """Return the actions nearest to zero."""
+        return {name: _nearest_to_zero(one, self._lanes) for name, one in self._space.items()}
 
 
 _EXPECTED = f"{' or '.join(NAMES)}, or MODULE:CALLABLE"
-
-
-def idle_actions(space: gymnasium.spaces.Dict, lanes: int) -> dict[str, np.ndarray]:
-    """Return the actions nearest to zero."""
-    return {name: _nearest_to_zero(one, lanes) for name, one in space.items()}
 
 
 def _load(text: str) -> tuple[Policy, Path | None]:
