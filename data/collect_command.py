@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,7 +14,7 @@ import yaml
 from worldloom.client.errors import ClientError
 from worldloom.data.collection import Progress
 from worldloom.data.collector import Collector
-from worldloom.data.layout import CARD_FILE, FILM_FILE, SHEET_FILE
+from worldloom.data.layout import CARD_FILE, DESCRIPTION_FILE, FILM_FILE, SHEET_FILE
 from worldloom.render.choose import NAMES
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
 from worldloom.server.transports.security import read_token
@@ -90,11 +91,14 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else clients log that their server has ended
     before = {one: signal.signal(one, _stop) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
+        collect = _make_collector(args)
         with show_progress(f"collecting {args.out}") as update:
-            progress = _collect(args, lambda now: update(now.rows / now.all_rows, describe_progress(now)))
+            progress = collect(lambda now: update(now.drawn_rows / now.all_rows, describe_progress(now)))
     except KeyboardInterrupt as error:
         start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
-        print(f"{start}stopped; go on with: worldloom collect --resume -o {args.out}", file=sys.stderr)
+        has_begun = (args.out / DESCRIPTION_FILE).exists()
+        advice = f"go on with: worldloom collect --resume -o {args.out}" if has_begun else "nothing was collected yet"
+        print(f"{start}stopped; {advice}", file=sys.stderr)
         return EXIT_INTERRUPTED if not error.args else 128 + int(error.args[0])
     except ClientError as error:  # of an env that could not be made
         raise RuntimeError(str(error)) from error
@@ -112,7 +116,8 @@ def _stop(number: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
-def _collect(args: argparse.Namespace, report: Callable[[Progress], object]) -> Progress:
+def _make_collector(args: argparse.Namespace) -> Callable[[Callable[[Progress], object]], Progress]:
+    """Return the function that collects, and reports its progress to a function; arguments are checked before."""
     arguments = _make_arguments(args)
     if args.fleet is not None:
         from worldloom.data.fleet_collection import collect_on_fleet
@@ -120,20 +125,18 @@ def _collect(args: argparse.Namespace, report: Callable[[Progress], object]) -> 
 
         if args.server is not None or args.renderer is not None:
             raise ValueError("--fleet with --server or --renderer: expected one of them")
+        family = arguments.pop("family", None)
         fleet = Fleet.connect(args.fleet)
-        return collect_on_fleet(
-            fleet,
-            args.out,
-            arguments.pop("family", None),
-            own_directories=args.own_directories,
-            on_progress=report,
-            **arguments,
+        return lambda report: collect_on_fleet(
+            fleet, args.out, family, own_directories=args.own_directories, on_progress=report, **arguments
         )
     if args.own_directories:
         raise ValueError("--own-directories: expected --fleet with it")
     family = arguments.pop("family", None)
     address, env_arguments = _find_server(args)
-    return Collector(args.out, family, address=address, env_arguments=env_arguments, on_shard=report, **arguments).run()
+    make = partial(Collector, args.out, family, address=address, env_arguments=env_arguments, **arguments)
+    make()  # which checks the arguments
+    return lambda report: make(on_progress=report).run()
 
 
 def _make_arguments(args: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ from worldloom.data.shards import ShardReader
 from worldloom.data.writer import ShardWriter
 
 STATE_FILES = "policy_*.state"
+_REPORT_S = 0.1
+"""Time between two reports of progress."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +36,35 @@ class Progress:
     rows: int
     """Rows in complete shards."""
     all_rows: int
-    collected_rows: int
-    """Rows of these that this run has drawn."""
+    """Rows of the complete dataset."""
+    first_rows: int
+    """Rows that were complete when this run began."""
+    drawn_rows: int
+    """Rows that were drawn, by this run and by those before."""
     elapsed_s: float
     """Time since this run began to draw."""
     episodes: int
-    """Episodes that ended in these rows."""
+    """Episodes that ended in complete shards."""
     return_sum: float
+    """Sum of their returns."""
     size_bytes: int
+    """Bytes of complete shards."""
 
     @classmethod
-    def of(cls, index: Index, description: Description, collected_rows: int = 0, elapsed_s: float = 0.0) -> "Progress":
-        """Return the progress of a collection whose complete shards are in an index."""
+    def of(cls, index: Index, description: Description) -> "Progress":
+        """Return the progress of a collection that nobody works on, by its index."""
         sums = (index.episodes, index.return_sum, index.size_bytes)
-        return cls(index.rows, description.rows, collected_rows, elapsed_s, *sums)
+        return cls(index.rows, description.rows, index.rows, index.rows, 0.0, *sums)
+
+    @property
+    def collected_rows(self) -> int:
+        """Rows in complete shards of this run."""
+        return self.rows - self.first_rows
 
     @property
     def frames_per_s(self) -> float:
-        """Rows that were drawn in a second, by this run."""
-        return self.collected_rows / self.elapsed_s if self.elapsed_s > 0 else 0.0
+        """Rows that this run has drawn in a second; when it ends, all of them are written."""
+        return (self.drawn_rows - self.first_rows) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @property
     def mean_return(self) -> float:
@@ -61,8 +73,8 @@ class Progress:
 
     @property
     def left_s(self) -> float:
-        """Time left at this rate; infinite before the first shard."""
-        return (self.all_rows - self.rows) / self.frames_per_s if self.collected_rows else float("inf")
+        """Time left at this rate; infinite before the first step."""
+        return (self.all_rows - self.drawn_rows) / self.frames_per_s if self.frames_per_s else float("inf")
 
 
 class Step(NamedTuple):
@@ -97,12 +109,13 @@ class Collection:
         writers: int,
         on_step: Callable[[Step], object] | None,
         on_shard: Callable[[Progress], object] | None,
+        on_progress: Callable[[Progress], object] | None,
     ) -> None:
         """Take what a collection needs; `index` is added to as shards become complete."""
         self._directory = directory
         self._env, self._policy, self._description, self._index = env, policy, description, index
         self._writers = writers
-        self._on_step, self._on_shard = on_step, on_shard
+        self._on_step, self._on_shard, self._on_progress = on_step, on_shard, on_progress
         seeds = np.random.SeedSequence([description.seed % 2**64, description.first_lane])
         self._generator = np.random.Generator(np.random.PCG64(seeds))
         self._episodes = EpisodeTracker(description)
@@ -113,13 +126,14 @@ class Collection:
         """Lanes whose episode begins with the observations to act on."""
         self._statistics: dict[str, Any] = {}
         """Statistics of the episodes that ended in the shard that was drawn last."""
-        self._collected_rows = 0
-        self._began_at_s = 0.0
+        self._first_rows = self._drawn_rows = index.rows
+        self._began_s = self._reported_s = 0.0
 
     def progress(self) -> Progress:
         """Return the state of the collection."""
-        elapsed_s = time.monotonic() - self._began_at_s if self._began_at_s else 0.0
-        return Progress.of(self._index, self._description, self._collected_rows, elapsed_s)
+        elapsed_s = time.monotonic() - self._began_s if self._began_s else 0.0
+        known = Progress.of(self._index, self._description)
+        return replace(known, first_rows=self._first_rows, drawn_rows=self._drawn_rows, elapsed_s=elapsed_s)
 
     def run(self) -> None:
         """Collect all shards that are missing. Shards that are complete when something stops it stay."""
@@ -133,13 +147,14 @@ class Collection:
             if first:
                 self._resume()
             rollout = self._env.rollout(parts * description.shard_steps)
-            self._began_at_s = time.monotonic()
+            self._began_s = time.monotonic()
             is_stored: list[Future[None] | None] = [None] * parts
             for shard in range(first, description.shards):
                 part = (shard - first) % parts
                 rows = self._collect_shard(shard, part, rollout, is_stored[(part + 1) % parts])
                 is_stored[part] = writer.submit(self._make_entry(shard, rows), rows)
             writer.finish()
+            self._report(0.0)
         except Exception as error:
             writer.stop()  # so that the error tells all that is complete
             explained = self._explain(error)
@@ -167,7 +182,16 @@ class Collection:
                 one = Step(number, observations, actions, rewards, terminated, truncated, self._is_first)
                 if self._on_step(one) is False:
                     raise Stopped(f"stopped by on_step at step {number}")
+            self._drawn_rows += description.lanes
+            self._report(_REPORT_S)
+        if number == description.steps - 1:
+            self._drawn_rows += description.lanes
         return self._make_rows(shard, rollout, slice(begin, begin + count))
+
+    def _report(self, interval_s: float) -> None:
+        if self._on_progress is not None and time.monotonic() >= self._reported_s + interval_s:
+            self._reported_s = time.monotonic()
+            self._on_progress(self.progress())
 
     def _act(self, number: int, observations: Mapping[str, np.ndarray]) -> dict[str, Any]:
         try:
@@ -224,7 +248,6 @@ class Collection:
     def _note_entry(self, entry: ShardEntry) -> None:
         """Take note of a shard that is in the index. The writer's threads call this, one after the other."""
         self._index.shards.append(entry)
-        self._collected_rows += entry.rows
         if entry.policy_state is not None and len(self._index.shards) > 1:
             before = self._index.shards[-2].policy_state
             if before is not None:

@@ -69,6 +69,7 @@ class Collector:
         env_arguments: Mapping[str, Any] | None = None,
         on_step: Callable[[Step], object] | None = None,
         on_shard: Callable[[Progress], object] | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
         first_lane: int = 0,
         all_lanes: int | None = None,
     ) -> None:
@@ -98,6 +99,7 @@ class Collector:
             env_arguments: Further arguments of VectorEnv that change no rows, such as `token` or `renderer`.
             on_step: Called with each step; a return value of False stops the collection, which can be resumed.
             on_shard: Called with the progress after each shard, by one of the writers' threads.
+            on_progress: Called with the progress a few times a second and at the end, by the thread that runs it.
             first_lane: The number of the first lane, if others collect further lanes of the same dataset.
             all_lanes: The number of lanes of all these collectors together.
         """
@@ -123,7 +125,7 @@ class Collector:
         self._given = {name: value for name, value in given.items() if value is not None}
         self._resume = resume
         self._address, self._env_arguments = address, dict(env_arguments or {})
-        self._on_step, self._on_shard = on_step, on_shard
+        self._callbacks = {"on_step": on_step, "on_shard": on_shard, "on_progress": on_progress}
         self._first_lane, self._all_lanes = first_lane, all_lanes
         self._writers = min(MAX_WRITERS, len(os.sched_getaffinity(0))) if writers is None else writers
         _check_arguments(self._given, self._writers)
@@ -134,7 +136,12 @@ class Collector:
         Whatever stops it, an error, an interrupt or a callback, shards that are complete stay, and `resume` goes on.
         """
         is_new = not self.directory.exists()
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DatasetError(
+                f"cannot create {self.directory}: {error.strerror}; expected a directory that you may write to"
+            ) from error
         try:
             with lock_directory(self.directory):
                 return self._run()
@@ -166,8 +173,7 @@ class Collector:
                 description,
                 index,
                 writers=self._writers,
-                on_step=self._on_step,
-                on_shard=self._on_shard,
+                **self._callbacks,
             )
             collection.run()
         finish_dataset(self.directory, description, index)
@@ -188,7 +194,8 @@ class Collector:
         if [name for name in others if not name.endswith(TEMPORARY_SUFFIX)]:
             raise DatasetError(f"{self.directory} has {sorted(others)[0]}: expected a directory that is new or empty")
         if "family" not in self._given:
-            raise DatasetError(f"{self.directory} has no dataset to resume: expected a family, to begin one")
+            resumed = " to resume" if self._resume else ""
+            raise DatasetError(f"{self.directory} has no dataset{resumed}: expected a family, to begin one")
         return None
 
     def _choose_policy(self, description: Description | None) -> "str | Policy":
