@@ -33,6 +33,7 @@ from worldloom.data.layout import (
     Pictures,
 )
 from worldloom.data.policies import LoadedPolicy, Policy
+from worldloom.data.spaces import bounds_of
 
 DEFAULT_SHARD_MB = 128
 MAX_WRITERS = 8
@@ -125,7 +126,7 @@ class Collector:
         self._given = {name: value for name, value in given.items() if value is not None}
         self._resume = resume
         self._address, self._env_arguments = address, dict(env_arguments or {})
-        self._callbacks = {"on_step": on_step, "on_shard": on_shard, "on_progress": on_progress}
+        self._callbacks: dict[str, Any] = {"on_step": on_step, "on_shard": on_shard, "on_progress": on_progress}
         self._first_lane, self._all_lanes = first_lane, all_lanes
         self._writers = min(MAX_WRITERS, len(os.sched_getaffinity(0))) if writers is None else writers
         _check_arguments(self._given, self._writers)
@@ -249,6 +250,7 @@ class Collector:
             renderer=_renderer_of(env),
             versions=_versions(env),
             columns=columns,
+            steps_per_s=float(env.metadata["render_fps"]),
         )
 
 
@@ -273,10 +275,11 @@ def make_columns(env: VectorEnv, pictures: Pictures) -> list[Column]:
     assert isinstance(actions, gymnasium.spaces.Dict), "the env is not flat"
     for name, space in observations.items():
         encoding = pictures.encoding_of(name, str(space.dtype)) if is_frame(name) else ""
-        found.append(Column(name, "observation", str(space.dtype), tuple(space.shape or ()), encoding))
+        shape = tuple(space.shape or ())
+        found.append(Column(name, "observation", str(space.dtype), shape, encoding, *bounds_of(space)))
     for name, space in actions.items():
         title = "action" if len(actions) == 1 else f"action.{name}"
-        found.append(Column(title, "action", str(space.dtype), tuple(space.shape or ())))
+        found.append(Column(title, "action", str(space.dtype), tuple(space.shape or ()), "", *bounds_of(space)))
     found += [Column(name, "outcome", dtype) for name, dtype in OUTCOME_COLUMNS.items()]
     taken = [*KEY_COLUMNS, *OUTCOME_COLUMNS, "action"]
     for column in found:

@@ -16,6 +16,7 @@ action and reward are 0. So is the last row of a lane, whose episode the end of 
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from worldloom.data.errors import DatasetError
+from worldloom.data.errors import DamagedDataset, DatasetError
+from worldloom.data.files import checksum_of
 
 LAYOUT_VERSION = 1
 DESCRIPTION_FILE, INDEX_FILE, SHARDS_DIRECTORY, PARTS_DIRECTORY = "dataset.json", "index.jsonl", "shards", "parts"
@@ -53,6 +55,10 @@ class Column:
     """Shape of the value of one row."""
     encoding: str = ""
     """Encoding of frames in files: `raw`, `png`, `jpeg` or `webp`. Empty for columns that are no frames."""
+    low: Any = None
+    """Least value, for all elements or as nested lists of the shape, in which None is that of the dtype; None for all."""
+    high: Any = None
+    """Greatest value, in the same form."""
 
     @property
     def is_frame(self) -> bool:
@@ -157,6 +163,10 @@ class Description:
     versions: Mapping[str, str]
     columns: Sequence[Column]
     parts: Sequence[PartPlace] = field(default=())
+    steps_per_s: float = 20.0
+    """Steps of a lane in a second of the world's time."""
+    lossy_pictures: str = ""
+    """Pictures that frames had in the dataset that this one was exported from, if these were lossy."""
 
     @property
     def shards(self) -> int:
@@ -193,13 +203,14 @@ class Description:
         return replace(self, lanes=place.lanes, first_lane=place.first_lane, parts=())
 
     def to_json(self) -> bytes:
-        """Return the content of dataset.json."""
+        """Return the content of dataset.json. Its last entry is the checksum of everything before."""
         content = {"worldloom_dataset": LAYOUT_VERSION, **_to_plain(self)}
-        return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+        text = json.dumps(content, indent=2, ensure_ascii=False).encode().removesuffix(b"\n}")
+        return text + b',\n  "checksum": "%s"\n}\n' % checksum_of(text).encode()
 
     @classmethod
     def from_json(cls, data: bytes, path: Path) -> "Description":
-        """Parse the content of dataset.json, read from a path; DatasetError if it is not such a file."""
+        """Parse the content of dataset.json, read from a path; DatasetError if it is not as it was written."""
         try:
             content = json.loads(data)
             version = content.pop("worldloom_dataset")
@@ -208,11 +219,15 @@ class Description:
                     f"{path} is of version {version}: expected {LAYOUT_VERSION}; read it with the version of worldloom "
                     f"that wrote it ({content.get('versions', {}).get('worldloom', 'unknown')})"
                 )
+            match = re.fullmatch(rb'(.*),\n  "checksum": "(\w+)"\n}\n', data, re.DOTALL)
+            if match is None or checksum_of(match[1]).encode() != match[2]:
+                raise ValueError("its checksum differs")
+            del content["checksum"]
             columns = [Column(**{**one, "shape": tuple(one["shape"])}) for one in content.pop("columns")]
             parts = [PartPlace(**one) for one in content.pop("parts")]
             return cls(**content, columns=columns, parts=parts)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DatasetError(f"{path} is damaged ({error}): expected what worldloom wrote; restore it") from None
+            raise DamagedDataset(f"{path} is damaged ({error}): expected what worldloom wrote; restore it") from None
 
 
 def _to_plain(description: Description) -> dict[str, Any]:
