@@ -1,8 +1,8 @@
 """The index of a dataset, index.jsonl: a line for each complete shard, in order, and a last one for the whole.
 
 A line is a JSON object, a tab and the checksum of that object. Lines are appended when what they name is on the disk,
-and never changed. The end of the file may be half a line, if the machine stopped there: it is ignored, and cut off when
-a collection is resumed.
+and never changed. The end of the file may be half a line, if the run was killed or the disk was full: it is ignored,
+and cut off when the collection is resumed. A line with its end that fails its checksum is damaged.
 """
 
 import json
@@ -86,26 +86,51 @@ class Index:
 def read_index(directory: Path) -> Index:
     """Read the index of a dataset; empty if there is none yet. DamagedDataset if a line is not as it was written."""
     path = directory / INDEX_FILE
-    found = Index()
-    data = path.read_bytes() if path.exists() else b""
+    found, problems = parse_index(path.read_bytes() if path.exists() else b"")
+    if problems:
+        raise DamagedDataset(f"{path}, {problems[0]}: expected what worldloom wrote; restore it")
+    return found
+
+
+def parse_index(data: bytes) -> tuple[Index, list[str]]:
+    """Return the entries of an index that are as they were written, and what is wrong with the others.
+
+    Half a line at the end is not wrong. Everything longer is: a line that was written whole had its end with it.
+    """
+    found, problems = Index(), []
     *lines, rest = data.split(b"\n")
-    for number, line in enumerate(lines):
-        text, _, checksum = line.rpartition(b"\t")
-        if checksum_of(text).encode() != checksum:
-            if number == len(lines) - 1 and not rest:
-                break  # the machine stopped while it was written
-            raise DamagedDataset(f"{path}, line {number + 1} is damaged: expected what worldloom wrote; restore it")
+    for number, line in enumerate(lines, 1):
+        problem = _parse_line(found, line)
+        if problem:
+            problems.append(f"line {number} {problem}")
+        found.valid_bytes += len(line) + 1
+    text, tab, checksum = rest.partition(b"\t")
+    size = len(checksum_of(b""))
+    if tab and len(checksum) > size and checksum_of(text).encode() == checksum[:size]:
+        problems.append(f"line {len(lines) + 1} has no end")
+    return found, problems
+
+
+def _parse_line(found: Index, line: bytes) -> str:
+    """Add the entry of a line to an index; return what is wrong with it, if something is."""
+    text, _, checksum = line.rpartition(b"\t")
+    if checksum_of(text).encode() != checksum:
+        return "is damaged"
+    if found.end is not None:
+        return "is after the one that ends the index"
+    try:
         content = json.loads(text)
         files = [StoredFile(*one) for one in content.pop("files")]
         if content.pop("kind") == "end":
             found.end = EndEntry(**content, files=files)
-        else:
-            state = content.pop("policy_state")
-            found.shards.append(
-                ShardEntry(**content, files=files, policy_state=None if state is None else StoredFile(*state))
-            )
-        found.valid_bytes += len(line) + 1
-    return found
+            return ""
+        state = content.pop("policy_state")
+        entry = ShardEntry(**content, files=files, policy_state=None if state is None else StoredFile(*state))
+    except (ValueError, TypeError, KeyError) as error:
+        return f"is of another version of worldloom ({error})"
+    expected = found.shards[-1].shard + 1 if found.shards else 0
+    found.shards.append(entry)
+    return "" if entry.shard == expected else f"is about shard {entry.shard}, where shard {expected} was expected"
 
 
 def append_entry(directory: Path, entry: ShardEntry | EndEntry) -> None:

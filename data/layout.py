@@ -56,7 +56,7 @@ class Column:
     encoding: str = ""
     """Encoding of frames in files: `raw`, `png`, `jpeg` or `webp`. Empty for columns that are no frames."""
     low: Any = None
-    """Least value, for all elements or as nested lists of the shape, in which None is that of the dtype; None for all."""
+    """Least value: of all elements, or nested lists of the shape. None is that of the dtype."""
     high: Any = None
     """Greatest value, in the same form."""
 

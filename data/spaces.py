@@ -30,7 +30,7 @@ def space_of(column: Column) -> gymnasium.Space[Any]:
         return gymnasium.spaces.Discrete(int(column.high) - int(column.low) + 1, start=int(column.low))
     least, greatest = _limits(dtype)
     low, high = _from_plain(column.low, least, column), _from_plain(column.high, greatest, column)
-    return gymnasium.spaces.Box(low, high, column.shape, dtype)  # type: ignore[arg-type]  # a dtype, too
+    return gymnasium.spaces.Box(low, high, column.shape, dtype)
 
 
 def observation_space(description: Description) -> gymnasium.Space[Any]:
@@ -74,7 +74,7 @@ class DatasetActions:
         if not self.is_flat:
             return {_short(name): array for name, array in zip(self._spaces, values, strict=True)}
         if self._starts is not None:
-            shifted = np.stack(values, axis=-1).astype(np.int64) - self._starts
+            shifted: np.ndarray = np.stack(values, axis=-1).astype(np.int64) - self._starts
             return shifted[:, 0] if len(values) == 1 else shifted
         return np.concatenate([array.reshape(len(array), -1) for array in values], axis=1)
 
@@ -101,6 +101,7 @@ def _to_plain(bound: np.ndarray, limit: Any) -> Any:
 
 
 def _from_plain(bound: Any, limit: Any, column: Column) -> np.ndarray:
-    values = np.array(bound, object)
-    values[np.equal(values, None)] = limit
-    return np.broadcast_to(values.astype(column.dtype), column.shape).copy()
+    def fill(value: Any) -> Any:
+        return [fill(one) for one in value] if isinstance(value, list) else limit if value is None else value
+
+    return np.broadcast_to(np.array(fill(bound), column.dtype), column.shape).copy()
