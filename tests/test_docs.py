@@ -21,9 +21,10 @@ from worldloom.worlds import registry
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "examples/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ROOM_FILE = re.compile(
-    r"`((?:kernels|render|server|worlds|client|demo|fleet|profiler|protos|bench|tests|scripts|docs|examples|deploy)/[\w./*-]+)`"
+    r"`((?:kernels|render|server|worlds|client|data|demo|fleet|profiler|protos|bench|tests|scripts|docs|examples|deploy)/[\w./*-]+)`"
 )
 SMALL = {
+    "collect": ("--lanes", "4", "--steps", "16", "--size", "8"),
     "demo": ("--lanes", "4", "--streams", "1", "--size", "8", "--seconds", "0.05", "--frames", "1"),
     "profile": ("--lanes", "2", "--size", "8", "--seconds", "0.02", "--transport", "local"),
 }
@@ -57,12 +58,14 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
 
 RUN_BY_LEARNERS = ROOT / "docs/learners.md"
 """Its programs need learning libraries: tests/learners/test_docs.py runs them."""
+RUN_IN_ORDER = ROOT / "docs/collect.md"
+"""Its commands and programs follow on each other: tests/learners/test_collect_page.py runs them."""
 RUN_BY_FLEET = ROOT / "docs/fleet.md"
 """Its programs need a Ray: tests/fleet/test_docs.py runs them, and tests/fleet/test_command.py its commands."""
 PYTHON = [
     pytest.param(page, line, code, id=f"{named(page)}:{line}")
     for page in PAGES
-    if page not in (RUN_BY_LEARNERS, RUN_BY_FLEET)
+    if page not in (RUN_BY_LEARNERS, RUN_BY_FLEET, RUN_IN_ORDER)
     for line, code in blocks(page, "python")
 ]
 COMMANDS = [
@@ -130,8 +133,8 @@ def test_commands_run(page: Path, words: list[str], request: pytest.FixtureReque
         flags = [re.sub(r"^([\d.]+):\d+$", r"\1:0", word) for word in words[2:]]
         with serving(*flags):
             return
-    if words[1] == "fleet":
-        assert cli._make_parser("fleet").parse_args(words[1:]).command == "fleet"
+    if words[1] == "fleet" or page == RUN_IN_ORDER:
+        assert cli._make_parser(words[1]).parse_args(words[1:]).command == words[1]
         return
     if "--attach" in words:
         address = request.getfixturevalue("server_address")
