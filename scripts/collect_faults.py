@@ -177,9 +177,9 @@ def run_kills(kills: int, steps: int, seed: int) -> Counter[str]:
 
 def run_full_disk(directory: Path) -> None:
     """Collect into a small tmpfs at a directory until it is full, make room, resume, and compare."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(directory)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)], check=True)
     ballast = directory / "ballast"
-    ballast.write_bytes(bytes(1_500_000))
+    ballast.write_bytes(bytes(3_200_000))
     arguments = {"lanes": "16", "size": "24", "shard-mb": "0.25", "steps": "800", "seed": "3", "pictures": "raw"}
     words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
     out = directory / "catch"
