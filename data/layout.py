@@ -39,7 +39,10 @@ KEY_COLUMNS = {"episode": "int64", "lane": "int32", "step": "int32", "seed": "ui
 OUTCOME_COLUMNS = {"reward": "float64", "terminated": "bool", "truncated": "bool", "last": "bool"}
 """Columns that every dataset has, and their dtypes."""
 GROUP_BYTES = 4 << 20
-"""Size that row groups of Parquet files have about, before compression: what has to be read for one sequence."""
+"""Size that row groups of Parquet files have about, before compression."""
+PAGE_BYTES = 128 << 10
+"""Size that pages of frames in Parquet files have at most, before compression, unless one frame is larger: the least
+that has to be decompressed to read a frame."""
 RAW = "raw"
 IMAGE_ENCODINGS = ("png", "jpeg", "webp")
 
@@ -69,6 +72,10 @@ class Column:
     def row_bytes(self) -> int:
         """Bytes of one row in memory."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def empty(self, *leading: int) -> np.ndarray:
+        """Return an array [*leading, *shape] that is not initialized."""
+        return np.empty((*leading, *self.shape), self.dtype)
 
     def zeros(self, *leading: int) -> np.ndarray:
         """Return an array of zeros [*leading, *shape]."""

@@ -48,21 +48,29 @@ class NpyShard:
     def __init__(self, directory: Path, description: Description, shard: int) -> None:
         self._path = directory / npy_directory(shard)
         self._shape = (description.steps_in(shard), description.lanes)
-        self._description = description
         self._arrays: Arrays = {}
         """Mapped files by name, without suffix."""
+        self._columns: Arrays = {}
 
-    def read(self, names: "list[str]", lanes: slice, steps: slice) -> Arrays:
-        """Return arrays [lanes, steps, ...] of columns, in the memory of the files."""
-        return {name: self._column(self._description.column(name))[steps, lanes].swapaxes(0, 1) for name in names}
+    def read(self, column: Column, lanes: slice, steps: slice) -> np.ndarray:
+        """Return an array [lanes, steps, ...] in the memory of the file. Slices have a begin and an end."""
+        return self._column(column)[steps, lanes].swapaxes(0, 1)
+
+    def fill(self, column: Column, lane: int, step: int, out: np.ndarray) -> None:
+        """Read rows of one lane, from a step of the shard on, into an array [rows, ...]."""
+        out[...] = self._column(column)[step : step + len(out), lane]
 
     def _column(self, column: Column) -> np.ndarray:
+        found = self._columns.get(column.name)
+        if found is not None:
+            return found
         array: np.ndarray = self._map(column.name) if column.is_frame else self._map(_ROWS)[column.name]
         expected = (*self._shape, *column.shape)
         if array.shape != expected or array.dtype != column.dtype:
             raise DamagedDataset(
                 f"{column.name} in {self._path} is {array.dtype} {array.shape}: expected {column.dtype} {expected}"
             )
+        self._columns[column.name] = array
         return array
 
     def _map(self, name: str) -> np.ndarray:
@@ -70,6 +78,6 @@ class NpyShard:
             path = self._path / f"{name}.npy"
             try:
                 self._arrays[name] = np.load(path, mmap_mode="r").view(np.ndarray)
-            except ValueError as error:
+            except (OSError, ValueError) as error:
                 raise DamagedDataset(f"{path} cannot be read ({error}): `worldloom data check` says more") from None
         return self._arrays[name]

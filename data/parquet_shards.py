@@ -6,6 +6,7 @@ says its shape, dtype and encoding.
 """
 
 import json
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from worldloom.data.errors import DamagedDataset
 from worldloom.data.files import aligned_memory
 from worldloom.data.layout import (
     KEY_COLUMNS,
+    PAGE_BYTES,
+    RAW,
     SHARDS_DIRECTORY,
     Arrays,
     Column,
@@ -26,7 +29,8 @@ from worldloom.data.layout import (
     group_shape,
     shard_name,
 )
-from worldloom.data.pictures import decode_frame, frame_encoder
+from worldloom.data.parquet_pages import FramePages
+from worldloom.data.pictures import frame_encoder
 
 _IMAGE_TYPE = pa.struct([pa.field("bytes", pa.binary(), nullable=False), pa.field("path", pa.string())])
 _IMAGE_MARGIN_BYTES = 4096
@@ -108,6 +112,9 @@ class ParquetEncoder:
             "use_dictionary": False,
             "write_statistics": [leaves[name] for name in KEY_COLUMNS],
         }
+        if self._pictures.kind != RAW:  # raw frames are read one by one from pages of any size
+            greatest = max([column.row_bytes for column in columns])
+            self._options |= {"write_batch_size": max(1, PAGE_BYTES // greatest), "data_page_size": PAGE_BYTES // 2}
 
     def encode(self, rows: Arrays) -> memoryview:
         """Return the bytes of a shard. `rows` are arrays [steps, lanes, ...] by column; the bytes are valid until the
@@ -160,57 +167,69 @@ def _leaf_path(column: Column) -> str:
 
 
 class ParquetShard:
-    """A shard that is read."""
+    """A shard that is read. Frames come from the pages that have them; other columns are read as a whole, and kept."""
 
     def __init__(self, directory: Path, description: Description, shard: int) -> None:
         self._path = directory / parquet_path(shard)
-        self._description = description
-        self._steps = description.steps_in(shard)
-        self._group_lanes, self._group_steps = group_shape(description.columns, description.lanes, self._steps)
+        self._shape = (description.lanes, description.steps_in(shard))
         self._file: pq.ParquetFile | None = None
+        self._map: mmap.mmap | None = None
+        self._frames: dict[str, FramePages] = {}
+        self._values: Arrays = {}
+        """Columns that are no frames, [lanes, steps, ...]."""
 
-    def read(self, names: "list[str]", lanes: slice, steps: slice) -> Arrays:
-        """Return arrays [lanes, steps, ...] of columns. Slices have a begin and an end within the shard."""
-        if self._group_lanes == 1:
-            parts = [self._read_lane(names, lane, steps) for lane in range(lanes.start, lanes.stop)]
-            return {name: np.stack([part[name] for part in parts]) for name in names}
-        first, end = lanes.start // self._group_lanes, -(-lanes.stop // self._group_lanes)
-        found = self._read_groups(names, range(first, end))
-        offset = first * self._group_lanes
-        part = slice(lanes.start - offset, lanes.stop - offset)
-        return {name: array.reshape(-1, self._steps, *array.shape[1:])[part, steps] for name, array in found.items()}
+    def read(self, column: Column, lanes: slice, steps: slice) -> np.ndarray:
+        """Return an array [lanes, steps, ...]. Slices have a begin and an end within the shard."""
+        if not column.is_frame:
+            return self._read_values(column)[lanes, steps]
+        found = column.empty(lanes.stop - lanes.start, steps.stop - steps.start)
+        for lane in range(lanes.start, lanes.stop):
+            self.fill(column, lane, steps.start, found[lane - lanes.start])
+        return found
 
-    def _read_lane(self, names: list[str], lane: int, steps: slice) -> Arrays:
-        pieces = -(-self._steps // self._group_steps)
-        first, end = steps.start // self._group_steps, -(-steps.stop // self._group_steps)
-        found = self._read_groups(names, range(lane * pieces + first, lane * pieces + end))
-        offset = first * self._group_steps
-        return {name: array[steps.start - offset : steps.stop - offset] for name, array in found.items()}
-
-    def _read_groups(self, names: list[str], groups: range) -> Arrays:
+    def fill(self, column: Column, lane: int, step: int, out: np.ndarray) -> None:
+        """Read rows of one lane, from a step of the shard on, into an array [rows, ...]."""
+        if not column.is_frame:
+            out[...] = self._read_values(column)[lane, step : step + len(out)]
+            return
         try:
-            if self._file is None:
-                self._file = pq.ParquetFile(self._path, memory_map=True)
-            table = self._file.read_row_groups(list(groups), columns=names, use_threads=False)
-            return {name: _to_numpy(table[name], self._description.column(name)) for name in names}
-        except (pa.ArrowException, ValueError) as error:
-            raise DamagedDataset(f"{self._path} cannot be read ({error}): `worldloom data check` says more") from error
+            pages = self._frames.get(column.name)
+            if pages is None:
+                file, mapped = self._open()
+                pages = self._frames[column.name] = FramePages(mapped, file.metadata, column, _leaf_path(column))
+            pages.fill(lane * self._shape[1] + step, out)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damage(error) from error
+
+    def _read_values(self, column: Column) -> np.ndarray:
+        found = self._values.get(column.name)
+        if found is None:
+            try:
+                file, _ = self._open()
+                values = _to_numpy(file.read([column.name], use_threads=False)[column.name], column)
+                found = self._values[column.name] = values.reshape(*self._shape, *column.shape)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise self._damage(error) from error
+        return found
+
+    def _open(self) -> tuple[pq.ParquetFile, mmap.mmap]:
+        """Return the file, open and mapped, and check that it has the rows that it should have."""
+        if self._file is None or self._map is None:
+            with self._path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            found = pq.ParquetFile(pa.BufferReader(pa.py_buffer(mapped)))
+            if found.metadata.num_rows != self._shape[0] * self._shape[1]:
+                raise ValueError(f"{found.metadata.num_rows} rows: expected {self._shape[0] * self._shape[1]}")
+            self._file, self._map = found, mapped
+        return self._file, self._map
+
+    def _damage(self, error: Exception) -> DamagedDataset:
+        return DamagedDataset(f"{self._path} cannot be read ({error}): `worldloom data check` says more")
 
 
 def _to_numpy(chunked: pa.ChunkedArray, column: Column) -> np.ndarray:
-    """Return the values of a column as an array [rows, *shape], which is read-only where it is the file's memory."""
-    parts = [_chunk_to_numpy(chunk, column) for chunk in chunked.chunks]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _chunk_to_numpy(array: pa.Array, column: Column) -> np.ndarray:
-    shape = (len(array), *column.shape)
-    if _is_image(column):
-        frames = [decode_frame(one.as_buffer(), column) for one in array.field("bytes")]
-        return np.stack(frames) if frames else np.zeros(shape, column.dtype)
-    if column.encoding:
-        flat = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * column.row_bytes :]
-        return flat[: len(array) * column.row_bytes].view(column.dtype).reshape(shape)
+    """Return the values of a column that is no frame as an array [rows, *shape]."""
+    array = pa.concat_arrays(chunked.chunks)
     for _ in column.shape:
         array = array.flatten()
-    return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)
+    return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(-1, *column.shape)
