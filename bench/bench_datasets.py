@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -21,41 +22,97 @@ from worldloom.bench.measuring import Report, combined_rate
 from worldloom.client import VectorEnv
 from worldloom.data import Collector, Progress
 from worldloom.data.collector import make_columns
+from worldloom.data.files import aligned_memory, write_pieces
 from worldloom.data.layout import Description, Pictures
 from worldloom.data.parquet_shards import ParquetEncoder
 from worldloom.data.policies import LoadedPolicy
 
 LANES = 1024
-ROUND_S = 2.5
+ROUND_S = 2.0
+COLLECT_S = 5.0
+"""Length of a collection: long against the time that its memory takes to be had from the system, which is once."""
 ROUNDS = 5
-MAX_ROWS = 300_000
-"""Rows of a run at most: 3.7 GB of frames."""
+MAX_ROWS = 700_000
+"""Rows of a run at most: 8.6 GB of frames."""
 _SHARD_STEPS = 10
 PICTURES = ("raw", "zstd:1", "zstd:3", "zstd:9")
 FAMILIES = ("maze", "catch")
 
 
+class Place:
+    """A directory to collect into, and its name for the table."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+
+    def prepare(self, size_bytes: int) -> None:
+        """Get ready for so many bytes."""
+
+    def make_room(self, left_bytes: int) -> None:
+        """Get ready for the bytes that are still to come."""
+
+
+class RamDisk(Place):
+    """A directory in memory, which is filled with ballast, of which as much is freed as is written.
+
+    A virtual machine gives memory that is free back to its host within a second, and on the machine of these figures
+    gets it again at half a gigabyte a second. Ballast keeps it, so that writing is measured and not the host.
+    """
+
+    def prepare(self, size_bytes: int) -> None:
+        """Fill the memory that so many bytes will take."""
+        block = bytes(1 << 26)
+        with (self.path / "ballast").open("wb") as file:
+            for _ in range(-(-size_bytes // len(block))):
+                file.write(block)
+
+    def make_room(self, left_bytes: int) -> None:
+        """Free the memory that is not needed for the bytes that are still to come."""
+        size = (self.path / "ballast").stat().st_size
+        os.truncate(self.path / "ballast", max(0, min(size, left_bytes)))
+
+
 @contextlib.contextmanager
-def ram_disk() -> Iterator[tuple[Path, str]]:
-    """Yield a directory in memory, with huge pages where they can be had, and its name for the table."""
+def ram_disk() -> Iterator[Place]:
+    """Yield a directory in memory, with huge pages where they can be had."""
     with tempfile.TemporaryDirectory() as name:
-        mount = ["mount", "-t", "tmpfs", "-o", "huge=always,size=16g", "tmpfs", name]
+        mount = ["mount", "-t", "tmpfs", "-o", "huge=always,size=14g", "tmpfs", name]
         if subprocess.run(mount, capture_output=True).returncode:
             with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
-                yield Path(shared), "RAM disk"
+                yield RamDisk(Path(shared), "RAM disk")
             return
         try:
-            yield Path(name), "RAM disk (huge pages)"
+            yield RamDisk(Path(name), "RAM disk (huge pages)")
         finally:
             subprocess.run(["umount", name], check=True)
 
 
 @contextlib.contextmanager
-def disk() -> Iterator[tuple[Path, str]]:
-    """Yield a directory on the disk, and its name for the table."""
+def disk() -> Iterator[Place]:
+    """Yield a directory on the disk."""
     Path("out").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir="out") as name:
-        yield Path(name), "disk"
+        yield Place(Path(name), "disk")
+
+
+class DiskWriting:
+    """Memory written to a disk by direct I/O, as shards are: the most that the disk takes."""
+
+    def __init__(self, place: Place) -> None:
+        self._path = place.path / "plain"
+        self._memory = aligned_memory(1 << 27)
+        self._memory[:] = np.random.default_rng(0).bytes(1 << 27)
+
+    def play(self, seconds: float) -> float:
+        """Write for some seconds, and remove the files; return the frames a second."""
+        began_s = time.perf_counter()
+        for count in itertools.count(1):
+            write_pieces(self._path, [self._memory])
+            if time.perf_counter() > began_s + seconds:
+                break
+        took_s = time.perf_counter() - began_s
+        self._path.unlink()
+        return count * len(self._memory) / (64 * 64 * 3) / took_s
 
 
 class Stepping:
@@ -83,20 +140,25 @@ class Stepping:
 class Collecting:
     """Collections into new directories, of as many rows as take some seconds."""
 
-    def __init__(self, folder: Path, family: str, **arguments: Any) -> None:
-        self._path, self._family, self._arguments = folder / "dataset", family, arguments
+    def __init__(self, place: Place, family: str, **arguments: Any) -> None:
+        self._place, self._family, self._arguments = place, family, arguments
         self._rows = 8 * _SHARD_STEPS * LANES
-        self.bytes_per_row = 0.0
+        self.bytes_per_row = 64.0 * 64 * 3
 
     def play(self, seconds: float) -> float:
         """Collect a dataset, and remove it; return the frames a second from the first step to the last shard."""
-        reports: list[Progress] = []
-        Collector(
-            self._path, self._family, lanes=LANES, steps=self._rows, seed=1, on_shard=reports.append, **self._arguments
-        ).run()
-        shutil.rmtree(self._path)
-        last = reports[-1]
-        self._rows = int(min(MAX_ROWS, max(8 * _SHARD_STEPS * LANES, last.frames_per_s * seconds)))
+        self._place.prepare(int(self._rows * self.bytes_per_row))
+        last = Progress(0, 0, 0, 0, 0.0, 0, 0.0, 0)
+
+        def note(progress: Progress) -> None:
+            nonlocal last
+            last = progress
+            self._place.make_room(int((progress.all_rows - progress.rows) * self.bytes_per_row))
+
+        path = self._place.path / "dataset"
+        Collector(path, self._family, lanes=LANES, steps=self._rows, seed=1, on_shard=note, **self._arguments).run()
+        shutil.rmtree(path)
+        self._rows = int(min(MAX_ROWS, max(8 * _SHARD_STEPS * LANES, last.frames_per_s * COLLECT_S)))
         self.bytes_per_row = last.size_bytes / last.rows
         return last.frames_per_s
 
@@ -146,16 +208,20 @@ class Encoding:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("place", [ram_disk, disk])
 def bench_collecting_npy(report: Report, place: Callable[[], Any], family: str) -> None:
-    with place() as (folder, name):
-        stepping, collecting = Stepping(family), Collecting(folder, family, format="npy")
+    with place() as where:
+        stepping, collecting = Stepping(family), Collecting(where, family, format="npy")
         runs = {"stepping": stepping.play, "npy": collecting.play}
+        if place is disk:
+            runs["disk"] = DiskWriting(where).play
         with stepping.env:
             rounds = report.in_turn(runs, ROUND_S, ROUNDS, compared=("npy", "stepping"))
+    name = where.name
+    limit = f"; the disk itself takes {rounds.rate('disk'):,.0f}" if place is disk else ""
     report.ratio_row(
         f"{family}, {LANES} lanes, 64² rgb, collected to {name} as .npy, against stepping with nothing written",
         rounds.ratio("npy", "stepping"),
-        f"{rounds.rate('npy'):,.0f} against {rounds.rate('stepping'):,.0f} frames/s; {collecting.bytes_per_row:,.0f} "
-        "bytes a frame",
+        f"{rounds.rate('npy'):,.0f} against {rounds.rate('stepping'):,.0f} frames/s{limit}; "
+        f"{collecting.bytes_per_row:,.0f} bytes a frame",
         at_least=0.8,
         figures={f"{family} {name} npy": rounds.rate("npy"), f"{family} stepping": rounds.rate("stepping")},
     )
@@ -166,13 +232,14 @@ def bench_collecting_npy(report: Report, place: Callable[[], Any], family: str) 
 @pytest.mark.parametrize("pictures", PICTURES)
 def bench_collecting_parquet(report: Report, pictures: str, place: Callable[[], Any], family: str) -> None:
     """The bound is that of steps and encoding one after the other, each with all cores."""
-    with place() as (folder, name):
-        stepping, collecting = Stepping(family), Collecting(folder, family, pictures=pictures)
+    with place() as where:
+        stepping, collecting = Stepping(family), Collecting(where, family, pictures=pictures)
         stepping.play(ROUND_S / 2)
         encoding = Encoding(stepping, family, pictures)
         runs = {"stepping": stepping.play, "encoding": encoding.play, "parquet": collecting.play}
         with stepping.env:
             rounds = report.in_turn(runs, ROUND_S, ROUNDS - 2)
+    name = where.name
     shares = [
         rate / combined_rate(a, b)
         for rate, a, b in zip(*(rounds.rates[one] for one in ("parquet", "stepping", "encoding")), strict=True)
@@ -224,7 +291,7 @@ class PlainHdf5:
 class PlainMinari:
     """Minari's DataCollector on a single env, which is what it accepts."""
 
-    def __init__(self, folder: Path, family: str) -> None:
+    def __init__(self, family: str) -> None:
         env = gymnasium.make(f"worldloom/{family.capitalize()}-v0")
         self.env = minari.DataCollector(env, record_infos=False)
         self.env.reset(seed=1)
@@ -244,9 +311,9 @@ class PlainMinari:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def bench_plain_loops(report: Report, family: str) -> None:
-    with disk() as (folder, name):
-        plain, packed = PlainHdf5(folder, family, None), PlainHdf5(folder, family, "lzf")
-        minari_loop, collecting = PlainMinari(folder, family), Collecting(folder, family)
+    with disk() as where:
+        plain, packed = PlainHdf5(where.path, family, None), PlainHdf5(where.path, family, "lzf")
+        minari_loop, collecting = PlainMinari(family), Collecting(where, family)
         runs = {"worldloom": collecting.play, "h5py": plain.play, "h5py lzf": packed.play, "minari": minari_loop.play}
         with plain.env, packed.env, contextlib.closing(minari_loop.env):
             rounds = report.in_turn(runs, ROUND_S, ROUNDS - 2)
@@ -258,7 +325,7 @@ def bench_plain_loops(report: Report, family: str) -> None:
     ):
         sizes_text = f"; {sizes['worldloom']:,.0f} against {sizes[other]:,.0f} bytes a frame" if other in sizes else ""
         report.ratio_row(
-            f"{family}, 64² rgb, `worldloom collect` to {name} (Parquet, zstd:1), against {text}",
+            f"{family}, 64² rgb, `worldloom collect` to {where.name} (Parquet, zstd:1), against {text}",
             rounds.ratio("worldloom", other),
             f"{rounds.rate('worldloom'):,.0f} against {rounds.rate(other):,.0f} frames/s{sizes_text}",
         )
