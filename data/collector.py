@@ -18,7 +18,7 @@ from worldloom.client.rollout import MAX_ROLLOUT_STEPS
 from worldloom.client.vector_world import is_frame
 from worldloom.data.collection import STATE_FILES, Collection, Progress, Step
 from worldloom.data.errors import DatasetError, PolicyError
-from worldloom.data.files import TEMPORARY_SUFFIX, lock_directory, remove, replace_file
+from worldloom.data.files import TEMPORARY_SUFFIX, hold_directory, remove, replace_file
 from worldloom.data.finish import finish_dataset
 from worldloom.data.index import Index, cut_index, read_index
 from worldloom.data.layout import (
@@ -128,6 +128,8 @@ class Collector:
         self._address, self._env_arguments = address, dict(env_arguments or {})
         self._callbacks: dict[str, Any] = {"on_step": on_step, "on_shard": on_shard, "on_progress": on_progress}
         self._first_lane, self._all_lanes = first_lane, all_lanes
+        self.transport = ""
+        """Transport of the env, once there is one."""
         self._writers = min(MAX_WRITERS, len(os.sched_getaffinity(0))) if writers is None else writers
         _check_arguments(self._given, self._writers)
 
@@ -136,30 +138,24 @@ class Collector:
 
         Whatever stops it, an error, an interrupt or a callback, shards that are complete stay, and `resume` goes on.
         """
-        is_new = not self.directory.exists()
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DatasetError(
-                f"cannot create {self.directory}: {error.strerror}; expected a directory that you may write to"
-            ) from error
-        try:
-            with lock_directory(self.directory):
-                return self._run()
-        except BlockingIOError:
-            raise DatasetError(f"another collector works on {self.directory}: expected it to end first") from None
-        except BaseException:
-            if is_new and not any(self.directory.iterdir()):
-                self.directory.rmdir()
-            raise
+        with hold_directory(self.directory):
+            return self._run()
+
+    def describe(self) -> Description:
+        """Return the description of the dataset that `run` would begin, from an env and the policy; write nothing."""
+        with self._make_env(None) as env:
+            return self._describe(env, self._load_policy(None, env))
 
     def _run(self) -> Progress:
-        description = self._find_description()
+        description = self.find_description()
+        if description is not None and description.parts:
+            raise DatasetError(f"{self.directory} was collected on a fleet: expected --fleet NAME, to go on with it")
         index = read_index(self.directory)
         if description is not None and index.end is not None:
             return Progress.of(index, description)
         with self._make_env(description) as env:
-            policy = LoadedPolicy(self._choose_policy(description), env.single_action_space, env.num_envs)
+            self.transport = env.transport
+            policy = self._load_policy(description, env)
             if description is None:
                 description = self._describe(env, policy)
                 (self.directory / SHARDS_DIRECTORY).mkdir(exist_ok=True)
@@ -180,7 +176,7 @@ class Collector:
         finish_dataset(self.directory, description, index)
         return collection.progress()
 
-    def _find_description(self) -> Description | None:
+    def find_description(self) -> Description | None:
         """Return the description of the dataset that is resumed; None if there is none yet."""
         path = self.directory / DESCRIPTION_FILE
         if path.exists():
@@ -198,6 +194,9 @@ class Collector:
             resumed = " to resume" if self._resume else ""
             raise DatasetError(f"{self.directory} has no dataset{resumed}: expected a family, to begin one")
         return None
+
+    def _load_policy(self, description: Description | None, env: VectorEnv) -> LoadedPolicy:
+        return LoadedPolicy(self._choose_policy(description), env.single_action_space, env.num_envs)
 
     def _choose_policy(self, description: Description | None) -> "str | Policy":
         given: str | Policy | None = self._given.get("policy")

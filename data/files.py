@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
+from worldloom.data.errors import DatasetError
+
 TEMPORARY_SUFFIX = ".tmp"
 BLOCK_BYTES = 4096
 """Alignment of memory, offsets and sizes for writes without the page cache."""
@@ -104,6 +106,30 @@ def lock_directory(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def hold_directory(path: Path) -> Iterator[None]:
+    """Make the directory of a dataset and hold its lock; remove it again if an error leaves it empty.
+
+    DatasetError if that is not possible, or if another collector holds it.
+    """
+    is_new = not path.exists()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatasetError(
+            f"cannot create {path}: {error.strerror}; expected a directory that you may write to"
+        ) from error
+    try:
+        with lock_directory(path):
+            yield
+    except BlockingIOError:
+        raise DatasetError(f"another collector works on {path}: expected it to end first") from None
+    except BaseException:
+        if is_new and not any(path.iterdir()):
+            path.rmdir()
+        raise
 
 
 class _open_for_writing:  # noqa: N801  # used as a function
