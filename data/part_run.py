@@ -1,0 +1,86 @@
+"""A run of a collector on a node, as the program sees it that collects on a fleet.
+
+Ray's word for who is alive comes 15 to 65 seconds late. So a collector's actor is asked all the time, and given up when
+it has been silent for longer than it lives without questions: then no collector works on the part any more.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from worldloom.data.fleet_servers import NodeServer
+from worldloom.data.part_actor import ABANDONED_S, STOP_TIMEOUT_S, PartActor, PartReport, read_file
+from worldloom.data.part_process import PartJob
+from worldloom.fleet.errors import explain_missing
+from worldloom.fleet.ray_session import ray
+
+with explain_missing():
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+_SILENT_S = ABANDONED_S + STOP_TIMEOUT_S + 3.0
+"""Time without an answer after which an actor has ended by itself, or with its node."""
+_FIRST_ANSWER_S = 60.0
+"""The same for one that was just created: Ray starts a process for it."""
+_METHODS_AT_ONCE = 4
+_READ_S = 30.0
+
+
+class PartRun:
+    """A collector that was started beside a server."""
+
+    def __init__(self, server: NodeServer, job: PartJob, python: str | None) -> None:
+        """Start it, without waiting; `python` is the Python of the node, if not that of Ray."""
+        self.server = server
+        self.report = PartReport()
+        """Its last report."""
+        options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": _METHODS_AT_ONCE}
+        self._actor: Any = ray.remote(PartActor).options(**options, scheduling_strategy=_on(server.node_id)).remote()
+        self._actor.start.remote(job, python, os.getcwd())
+        self._question: Any = None
+        self._until_s = time.monotonic() + _FIRST_ANSWER_S
+
+    def ask(self) -> PartReport:
+        """Return its last report, and ask for the next. A collector that does not answer any more has ended."""
+        if self._question is None:
+            self._question = self._actor.report.remote()
+        done, _ = ray.wait([self._question], timeout=0)
+        if done:
+            self._question = None
+            try:
+                self.report = ray.get(done[0])
+                self._until_s = time.monotonic() + _SILENT_S
+            except RayError as error:
+                self._note_loss(f"its collector was lost ({type(error).__name__})")
+        elif time.monotonic() > self._until_s:
+            self._note_loss("its collector did not answer")
+        return self.report
+
+    def _note_loss(self, error: str) -> None:
+        self.report = replace(self.report, has_ended=True, error=error, is_temporary=True)
+
+    @staticmethod
+    def end(runs: "Sequence[PartRun]") -> None:
+        """Stop collectors, and wait until they have ended; what they have completed stays."""
+        stopping = [run._actor.stop.remote() for run in runs]
+        if stopping:
+            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_TIMEOUT_S + 1.0)
+        for run in runs:
+            ray.kill(run._actor, no_restart=True)
+
+
+def read_on_node(node_id: str, path: Path) -> bytes:
+    """Return the content of a file on a node; nothing if there is none, or if the node does not answer."""
+    options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node_id)}
+    try:
+        found: bytes = ray.get(ray.remote(read_file).options(**options).remote(str(path)), timeout=_READ_S)
+    except (RayError, TimeoutError):
+        return b""
+    return found
+
+
+def _on(node_id: str) -> Any:
+    return NodeAffinitySchedulingStrategy(node_id, soft=False)
