@@ -18,10 +18,10 @@ _SHEET_CELL, _SHEET_SIDE, _SHEET_GAP = 128, 1088, 6
 _MAX_SHEET_CELLS = 12
 """Lanes, and times of each, on a sheet at most."""
 _FILM_CELL, _FILM_SIDE, _FILM_GAP = 96, 408, 4
-_MAX_FILM_CELLS = 4
+_MAX_FILM_CELLS = 3
 """Lanes side by side in a film at most."""
-_FILM_S = 5.0
-_MAX_FILM_FRAMES = 120
+_FILM_S = 4.0
+_MAX_FILM_FRAMES = 100
 _MAX_LANE_FILM_FRAMES = 400
 _MIN_FRAME_S = 0.02
 """Least time of a frame that programs show GIF files at."""
