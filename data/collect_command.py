@@ -77,6 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --fleet: each node has a directory of its own under this path, instead of one that all share",
     )
+    where.add_argument(
+        "--parts", type=int, metavar="N", help="with --fleet: parts that lanes are divided into (default: one a server)"
+    )
+    where.add_argument("--learner", metavar="NAME", help="with --fleet: whose quota the lanes count against")
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -97,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt as error:
         start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
         has_begun = (args.out / DESCRIPTION_FILE).exists()
-        advice = f"go on with: worldloom collect --resume -o {args.out}" if has_begun else "nothing was collected yet"
+        where = "" if args.fleet is None else f" --fleet {args.fleet}"
+        command = f"worldloom collect --resume{where} -o {args.out}"
+        advice = f"go on with: {command}" if has_begun else "nothing was collected yet"
         print(f"{start}stopped; {advice}", file=sys.stderr)
         return EXIT_INTERRUPTED if not error.args else 128 + int(error.args[0])
     except ClientError as error:  # of an env that could not be made
@@ -120,23 +126,34 @@ def _make_collector(args: argparse.Namespace) -> Callable[[Callable[[Progress], 
     """Return the function that collects, and reports its progress to a function; arguments are checked before."""
     arguments = _make_arguments(args)
     if args.fleet is not None:
-        from worldloom.data.fleet_collection import collect_on_fleet
-        from worldloom.fleet import Fleet
-
-        if args.server is not None or args.renderer is not None:
-            raise ValueError("--fleet with --server or --renderer: expected one of them")
-        family = arguments.pop("family", None)
-        fleet = Fleet.connect(args.fleet)
-        return lambda report: collect_on_fleet(
-            fleet, args.out, family, own_directories=args.own_directories, on_progress=report, **arguments
-        )
-    if args.own_directories:
-        raise ValueError("--own-directories: expected --fleet with it")
+        return _make_fleet_collector(args, arguments)
+    for option in ("own_directories", "parts", "learner"):
+        if getattr(args, option):
+            raise ValueError(f"--{option.replace('_', '-')}: expected --fleet with it")
     family = arguments.pop("family", None)
     address, env_arguments = _find_server(args)
     make = partial(Collector, args.out, family, address=address, env_arguments=env_arguments, **arguments)
     make()  # which checks the arguments
     return lambda report: make(on_progress=report).run()
+
+
+def _make_fleet_collector(
+    args: argparse.Namespace, arguments: dict[str, Any]
+) -> Callable[[Callable[[Progress], object]], Progress]:
+    if args.server is not None or args.renderer is not None:
+        raise ValueError("--fleet with --server or --renderer: expected one of them")
+    try:
+        from worldloom.data.fleet_collection import collect_on_fleet
+        from worldloom.fleet import Fleet
+
+        fleet = Fleet.connect(args.fleet)
+    except ModuleNotFoundError as error:
+        raise RuntimeError(str(error)) from error
+    family = arguments.pop("family", None)
+    given = {name: getattr(args, name) for name in ("parts", "learner") if getattr(args, name) is not None}
+    return lambda report: collect_on_fleet(
+        fleet, args.out, family, own_directories=args.own_directories, on_progress=report, **given, **arguments
+    )
 
 
 def _make_arguments(args: argparse.Namespace) -> dict[str, Any]:

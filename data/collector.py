@@ -35,6 +35,7 @@ from worldloom.data.layout import (
 from worldloom.data.policies import LoadedPolicy, Policy
 from worldloom.data.spaces import bounds_of
 
+DEFAULT_LANES = 64
 DEFAULT_SHARD_MB = 128
 MAX_WRITERS = 8
 _PACKAGES = ("worldloom", "numpy", "numba", "gymnasium", "pyarrow", "pillow", "simplejpeg", "mujoco", "dm_control")
@@ -215,7 +216,7 @@ class Collector:
             arguments |= {"first_lane": description.first_lane}
             family, lanes = description.family, description.lanes
         else:
-            family, lanes = given["family"], given.get("lanes", 64)
+            family, lanes = given["family"], given.get("lanes", DEFAULT_LANES)
             names = ("width", "height", "samples", "action_repeat", "settings", "observations")
             arguments = {name: given[name] for name in names if name in given}
             self._seed = given.get("seed", secrets.randbits(32))

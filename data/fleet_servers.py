@@ -19,6 +19,7 @@ from worldloom.fleet.status import summarise
 
 _ASK_S = 30.0
 _INTERVAL_S = 0.5
+_CLOSE_S = 5.0
 _SILENT_S = 60.0
 """Time that the fleet may leave questions unanswered."""
 
@@ -84,7 +85,7 @@ class FleetServers:
     def close(self) -> None:
         """Give the lanes back."""
         self._ending.set()
-        self._thread.join()
+        self._thread.join(_CLOSE_S)
         if self._lease is not None:
             self._lease.close()
 
