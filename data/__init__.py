@@ -10,6 +10,17 @@
 
 from worldloom.data.collection import Progress, Step
 from worldloom.data.collector import Collector
+from worldloom.data.dataset import Dataset, Episode
 from worldloom.data.errors import DamagedDataset, DatasetError, IncompleteDataset, PolicyError
 
-__all__ = ["Collector", "DamagedDataset", "DatasetError", "IncompleteDataset", "PolicyError", "Progress", "Step"]
+__all__ = [
+    "Collector",
+    "DamagedDataset",
+    "Dataset",
+    "DatasetError",
+    "Episode",
+    "IncompleteDataset",
+    "PolicyError",
+    "Progress",
+    "Step",
+]

@@ -34,7 +34,7 @@ def frame_encoder(column: Column, pictures: Pictures) -> Callable[[np.ndarray], 
     return encode
 
 
-def decode_frame(data: bytes, column: Column) -> np.ndarray:
+def decode_frame(data: "bytes | memoryview", column: Column) -> np.ndarray:
     """Return a frame that was encoded."""
     if column.encoding == "jpeg":
         colorspace = "RGB" if len(column.shape) == 3 else "GRAY"
