@@ -21,7 +21,7 @@ class WholeDataset:
         self.description = read_description(self.directory)
         self.index = read_index(self.directory)
         """Its index; that of a dataset with parts has no shards."""
-        self._readers: list[tuple[int, ShardReader]] = []
+        self.readers: list[tuple[int, ShardReader]] = []
         """First lane and reader of each part."""
         indexes: list[Index] = []
         for place in self.description.parts:
@@ -30,10 +30,10 @@ class WholeDataset:
                 where = f" on {place.node}" if place.node else ""
                 raise DatasetError(f"the lanes from {place.first_lane} are in {place.path}{where}: expected it here")
             part = read_description(path)
-            self._readers.append((place.first_lane, ShardReader(path, part)))
+            self.readers.append((place.first_lane, ShardReader(path, part)))
             indexes.append(read_index(path))
         if not self.description.parts:
-            self._readers.append((0, ShardReader(self.directory, self.description)))
+            self.readers.append((0, ShardReader(self.directory, self.description)))
             indexes.append(self.index)
         self.part_indexes = indexes
         """The indexes of the parts, or its own: together all shards."""
@@ -60,7 +60,7 @@ class WholeDataset:
     def read(self, names: Sequence[str], lanes: slice, steps: slice) -> Arrays:
         """Return arrays [lanes, steps, ...] of columns, given slices with a begin and an end."""
         found = []
-        for first, reader in self._readers:
+        for first, reader in self.readers:
             begin, end = max(lanes.start - first, 0), min(lanes.stop - first, reader.description.lanes)
             if begin < end:
                 found.append(reader.read(names, slice(begin, end), steps))
