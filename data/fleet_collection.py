@@ -93,10 +93,13 @@ def collect_on_fleet(
         if description is not None:
             _check_resumed(path, description, parts, own_directories)
         with FleetServers(fleet) as servers:
-            if description is None:
+            if is_new := description is None:
+                servers.take_lanes(learner, arguments.setdefault("lanes", DEFAULT_LANES))
                 description = _begin(path, servers, parts, own_directories, {"family": family, **arguments})
             run = FleetCollection(path, description, servers, writers, on_progress, on_part)
-            return run.run(learner)
+            if not is_new and run.missing_lanes:
+                servers.take_lanes(learner, run.missing_lanes)
+            return run.run()
 
 
 def divide_lanes(lanes: int, hosts: Sequence[str]) -> list[PartPlace]:
@@ -123,7 +126,7 @@ def _begin(
     path: Path, servers: FleetServers, parts: int | None, own_directories: bool, arguments: dict[str, Any]
 ) -> Description:
     """Divide the lanes, have a collector describe the dataset, and write its description."""
-    lanes = arguments.pop("lanes", DEFAULT_LANES)
+    lanes = arguments["lanes"]
     if parts is not None and parts > lanes:
         raise ValueError(f"parts is {parts}: expected {lanes} at most, the number of lanes")
     ready = _wait_for_servers(servers)

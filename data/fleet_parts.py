@@ -19,7 +19,7 @@ from worldloom.data.part_process import PartJob
 from worldloom.data.part_run import PartRun, read_on_node
 from worldloom.fleet.ray_session import uninterrupted
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.2
 _MISSING_S = 5.0
 """Time that a server may be missing in the status of its fleet before its part moves."""
 RETRY_S = 1.0
@@ -44,11 +44,12 @@ class PartEvent:
     """The collector's last report: its process, transport, progress and error."""
 
 
-def check_time(deadline_s: float, view: FleetView) -> None:
-    """Raise DatasetError if no server has become ready by a time."""
+def check_time(deadline_s: float, view: FleetView, nodes: Sequence[str] = ()) -> None:
+    """Raise DatasetError if no server could go on by a time; `nodes` are those that parts wait for, if not for any."""
     if time.monotonic() > deadline_s:
+        where = f" on {', '.join(nodes)}" if any(nodes) else ""
         raise DatasetError(
-            f"no server could go on for {IDLE_S:g} s: {view.summary}; --resume goes on from what is complete"
+            f"no server{where} could go on for {IDLE_S:g} s: {view.summary}; --resume goes on from what is complete"
         )
 
 
@@ -111,17 +112,19 @@ class FleetCollection:
         self._parts = [_Part(place) for place in description.parts]
         self._has_own_directories = any(place.node for place in description.parts)
         self._began_s: float | None = None
+        self._find_complete()
 
-    def run(self, learner: str) -> Progress:
+    @property
+    def missing_lanes(self) -> int:
+        """Lanes of the parts that are not complete."""
+        return sum(part.place.lanes for part in self._parts if part.index is None)
+
+    def run(self) -> Progress:
         """Collect all parts that are not complete, and finish the dataset."""
-        self._look()
         whole = read_index(self._directory)
         if whole.end is not None:
             return self.progress()
-        missing = sum(part.place.lanes for part in self._parts if part.index is None)
-        if missing:
-            self._servers.take_lanes(learner, missing)
-            self._collect()
+        self._collect()
         cut_index(self._directory, whole)
         indexes = [part.index for part in self._parts if part.index is not None]
         finish_dataset(self._directory, self._description, whole, indexes if self._has_own_directories else None)
@@ -142,7 +145,7 @@ class FleetCollection:
             size_bytes=sum(one.size_bytes for one in found),
         )
 
-    def _look(self) -> None:
+    def _find_complete(self) -> None:
         """Find out which parts are complete already."""
         nodes = self._servers.view().nodes
         for part in self._parts:
@@ -156,15 +159,13 @@ class FleetCollection:
     def _collect(self) -> None:
         idle_s = time.monotonic()
         try:
-            while any(part.index is None for part in self._parts):
+            while self.missing_lanes:
                 view = self._servers.view()
-                for part in self._parts:
-                    if part.run is not None:
-                        self._follow(part, part.run, view)
+                self._follow(view)
                 self._start(view)
                 if any(part.run is not None for part in self._parts):
                     idle_s = time.monotonic()
-                check_time(idle_s + IDLE_S, view)
+                check_time(idle_s + IDLE_S, view, sorted({part.place.node for part in self._parts if not part.index}))
                 if self._on_progress is not None:
                     self._on_progress(self.progress())
                 time.sleep(INTERVAL_S)
@@ -215,8 +216,23 @@ class FleetCollection:
             arguments=self._writers,
         )
 
-    def _follow(self, part: _Part, run: PartRun, view: FleetView) -> None:
-        """Take the report of a collector, and act on its end or that of its server."""
+    def _follow(self, view: FleetView) -> None:
+        """Take the reports of the collectors, and act on their ends or those of their servers."""
+        ended = []
+        for part in self._parts:
+            if (run := part.run) is not None:
+                self._take_report(part, run)
+                if run.report.has_ended or self._has_to_move(part, run.server, view):
+                    ended.append((part, run))
+        PartRun.end([run for _, run in ended])  # all at once: while this waits, nobody asks the others
+        for part, run in ended:
+            part.run = None
+            if run.report.has_ended:
+                self._conclude(part, run, run.report)
+            else:
+                self._tell(part, "moved", run)
+
+    def _take_report(self, part: _Part, run: PartRun) -> None:
         report = run.ask()
         part.note(report.progress)
         if report.transport and not part.transport:
@@ -226,13 +242,6 @@ class FleetCollection:
         for text in report.warnings[part.warned :]:
             warnings.warn(f"{part.place.path}, {run.server.name} on {run.server.node}: {text}", stacklevel=2)
         part.warned = len(report.warnings)
-        if report.has_ended:
-            PartRun.end([run])
-            self._conclude(part, run, report)
-        elif self._has_to_move(part, run.server, view):
-            PartRun.end([run])
-            part.run = None
-            self._tell(part, "moved", run)
 
     def _has_to_move(self, part: _Part, server: NodeServer, view: FleetView) -> bool:
         now_s = time.monotonic()
@@ -243,7 +252,6 @@ class FleetCollection:
 
     def _conclude(self, part: _Part, run: PartRun, report: PartReport) -> None:
         """Note that a part is complete, or when it is to be tried again; raise the error that ends the collection."""
-        part.run = None
         if report.index is not None:
             index, problems = parse_index(report.index.encode())
             if problems or index.end is None:

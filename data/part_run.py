@@ -65,7 +65,7 @@ class PartRun:
     @staticmethod
     def end(runs: "Sequence[PartRun]") -> None:
         """Stop collectors, and wait until they have ended; what they have completed stays."""
-        stopping = [run._actor.stop.remote() for run in runs]
+        stopping = [run._actor.stop.remote() for run in runs if not run.report.has_ended]
         if stopping:
             ray.wait(stopping, num_returns=len(stopping), timeout=STOP_TIMEOUT_S + 1.0)
         for run in runs:
