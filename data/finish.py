@@ -37,8 +37,10 @@ def finish_dataset(
     column = find_frames(description) if all(place.exists() for place in places) else None
     if column is not None:
         rows = WholeDataset(directory)
-        end.files.append(replace_file(directory / SHEET_FILE, make_dataset_sheet(rows, description, column)))
-        end.files.append(replace_file(directory / FILM_FILE, make_dataset_film(rows, description, column)))
+        end.files.append(
+            replace_file(directory / SHEET_FILE, make_dataset_sheet(rows, description, column, rows.steps))
+        )
+        end.files.append(replace_file(directory / FILM_FILE, make_dataset_film(rows, description, column, rows.steps)))
     else:
         remove(directory / SHEET_FILE)
         remove(directory / FILM_FILE)

@@ -43,10 +43,10 @@ def find_frames(description: Description) -> Column | None:
     return None
 
 
-def make_dataset_sheet(rows: Rows, description: Description, column: Column) -> bytes:
-    """Return a PNG of lanes and times that are evenly spread over a dataset: a row for each lane."""
+def make_dataset_sheet(rows: Rows, description: Description, column: Column, end: int) -> bytes:
+    """Return a PNG of lanes and steps that are evenly spread over a dataset up to a step: a row for each lane."""
     columns, lines = _sheet_shape(column)
-    steps = _spread(description.steps, columns)
+    steps = _spread(end, columns)
     return _make_sheet(
         rows, column, [(lane, k) for lane in _spread(description.lanes, lines) for k in steps], len(steps)
     )
@@ -83,12 +83,12 @@ def _read_frames(rows: Rows, column: Column, cells: Sequence[tuple[int, int]]) -
     return found
 
 
-def make_dataset_film(rows: Rows, description: Description, column: Column) -> bytes:
-    """Return a GIF of the first seconds of some lanes side by side."""
+def make_dataset_film(rows: Rows, description: Description, column: Column, end: int) -> bytes:
+    """Return a GIF of the first seconds of some lanes side by side, up to a step."""
     larger = max(column.shape[:2]) * _scale(column, _FILM_CELL)[0] // _scale(column, _FILM_CELL)[1]
     columns = max(1, min(_MAX_FILM_CELLS, _FILM_SIDE // (larger + _FILM_GAP)))
     lanes = _spread(description.lanes, columns**2)
-    count = max(1, min(description.steps, _MAX_FILM_FRAMES, round(_FILM_S * description.steps_per_s)))
+    count = max(1, min(end, _MAX_FILM_FRAMES, round(_FILM_S * description.steps_per_s)))
     shown = [rows.read([column.name], slice(lane, lane + 1), slice(0, count))[column.name][0] for lane in lanes]
     films = np.stack([_zoom(_colors(frames, column), column, _FILM_CELL) for frames in shown], axis=1)
     tiled = np.stack([tile(one, min(columns, len(lanes)), _FILM_GAP, _BACKGROUND) for one in films])
