@@ -16,7 +16,7 @@ from worldloom.data.index import Index, cut_index, parse_index, read_index
 from worldloom.data.layout import DESCRIPTION_FILE, INDEX_FILE, Description, PartPlace
 from worldloom.data.part_actor import PartReport
 from worldloom.data.part_process import PartJob
-from worldloom.data.part_run import PartRun, read_on_node
+from worldloom.data.part_run import PartRun, read_on_nodes
 from worldloom.fleet.ray_session import uninterrupted
 
 INTERVAL_S = 0.2
@@ -147,14 +147,13 @@ class FleetCollection:
 
     def _find_complete(self) -> None:
         """Find out which parts are complete already."""
-        nodes = self._servers.view().nodes
-        for part in self._parts:
-            path = self._directory / part.place.path
-            if part.place.node in nodes:
-                data = read_on_node(nodes[part.place.node], path / INDEX_FILE)
-                part.note_index(parse_index(data)[0], self._description.part(part.place))
-            elif not part.place.node:
-                part.note_index(read_index(path), self._description.part(part.place))
+        nodes, paths = self._servers.view().nodes, [self._directory / part.place.path for part in self._parts]
+        remote = [k for k, part in enumerate(self._parts) if part.place.node in nodes]
+        found = read_on_nodes([(nodes[self._parts[k].place.node], paths[k] / INDEX_FILE) for k in remote])
+        indexes = {k: parse_index(data)[0] for k, data in zip(remote, found, strict=True)}
+        indexes |= {k: read_index(paths[k]) for k, part in enumerate(self._parts) if not part.place.node}
+        for k, index in indexes.items():
+            self._parts[k].note_index(index, self._description.part(self._parts[k].place))
 
     def _collect(self) -> None:
         idle_s = time.monotonic()

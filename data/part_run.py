@@ -72,13 +72,23 @@ class PartRun:
             ray.kill(run._actor, no_restart=True)
 
 
-def read_on_node(node_id: str, path: Path) -> bytes:
-    """Return the content of a file on a node; nothing if there is none, or if the node does not answer."""
-    options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node_id)}
-    try:
-        found: bytes = ray.get(ray.remote(read_file).options(**options).remote(str(path)), timeout=_READ_S)
-    except (RayError, TimeoutError):
-        return b""
+def read_on_nodes(files: Sequence[tuple[str, Path]]) -> list[bytes]:
+    """Return the contents of files, given with the ids of their nodes.
+
+    Nothing for a file that is not there, or whose node does not answer.
+    """
+    options = {"num_cpus": 0, "max_retries": 0}
+    reading = [
+        ray.remote(read_file).options(**options, scheduling_strategy=_on(node)).remote(str(path))
+        for node, path in files
+    ]
+    done = set(ray.wait(reading, num_returns=len(reading), timeout=_READ_S)[0]) if reading else set()
+    found = []
+    for one in reading:
+        try:
+            found.append(ray.get(one) if one in done else b"")
+        except RayError:
+            found.append(b"")
     return found
 
 
