@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="frames in Parquet: raw, zstd:LEVEL, png:LEVEL, jpeg:QUALITY or webp:QUALITY (default: zstd:1)",
     )
+    files.add_argument("--minari", metavar="ID", help="also export the complete dataset to Minari, by this id")
     files.add_argument("--shard-mb", type=float, metavar="MB", help="size of a shard before compression (default: 128)")
     files.add_argument("--writers", type=int, metavar="N", help="threads that encode and write (default: processors)")
     where = parser.add_argument_group("where it is drawn; in this process by default")
@@ -98,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
         collect = _make_collector(args)
         with show_progress(f"collecting {args.out}") as update:
             progress = collect(lambda now: update(now.drawn_rows / now.all_rows, describe_progress(now)))
+        exported = None if args.minari is None else _export_to_minari(args)
     except KeyboardInterrupt as error:
         start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
         has_begun = (args.out / DESCRIPTION_FILE).exists()
@@ -115,7 +117,16 @@ def run(args: argparse.Namespace) -> int:
     shown = [name for name in (CARD_FILE, SHEET_FILE, FILM_FILE) if (args.out / name).exists()]
     if shown:
         print(f"see {', '.join(str(args.out / name) for name in shown)}")
+    if exported is not None:
+        print(f"{exported}: {args.minari} for Minari")
     return EXIT_OK
+
+
+def _export_to_minari(args: argparse.Namespace) -> Path:
+    from worldloom.data.minari_export import export_minari
+
+    with show_progress(f"exporting to Minari as {args.minari}") as update:
+        return export_minari(args.out, args.minari, on_progress=lambda fraction: update(fraction, ""))
 
 
 def _stop(number: int, _frame: object) -> NoReturn:
@@ -125,6 +136,10 @@ def _stop(number: int, _frame: object) -> NoReturn:
 def _make_collector(args: argparse.Namespace) -> Callable[[Callable[[Progress], object]], Progress]:
     """Return the function that collects, and reports its progress to a function; arguments are checked before."""
     arguments = _make_arguments(args)
+    if args.minari is not None:
+        from worldloom.data.minari_export import check_minari_id  # most collections do not need it
+
+        check_minari_id(args.minari)
     if args.fleet is not None:
         return _make_fleet_collector(args, arguments)
     for option in ("own_directories", "parts", "learner"):

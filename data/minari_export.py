@@ -89,6 +89,11 @@ def export_minari(
     return target
 
 
+def check_minari_id(dataset_id: str) -> None:
+    """Raise DatasetError if Minari is not installed, or cannot have a dataset with this id."""
+    _find_target(_import_minari(), dataset_id)
+
+
 class _Minari(NamedTuple):
     """Those names of Minari that are used. It is imported when something is exported."""
 

@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import minari
 import pytest
 
 from scripts import collect_faults
 from scripts.support.server_process import WORLDLOOM, serving
+from worldloom.data import Dataset
 from worldloom.data.collect_command import describe_progress, format_bytes, format_seconds
 from worldloom.data.collection import Progress
 from worldloom.data.collector import Collector
@@ -47,6 +49,19 @@ def test_the_command_does_what_the_class_does(tmp_path: Path, capsys: pytest.Cap
     assert read_tree(tmp_path / "a") == read_tree(tmp_path / "b")
 
 
+def test_a_dataset_for_minari_can_be_asked_for_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    words = ("collect", "catch", *SMALL, "--steps", "400", "--minari", "tests/catch-v0", "-o", str(tmp_path / "d"))
+    assert cli.main(list(words)) == 0
+    assert "tests/catch-v0 for Minari" in capsys.readouterr().out
+    dataset = minari.load_dataset("tests/catch-v0")
+    rows = Dataset(tmp_path / "d").episodes(whole_only=True)
+    assert dataset.total_episodes == len(rows) > 0
+    assert cli.main([*words, "--resume"]) == 0  # which finds all of it done
+
+
 def test_a_server_gives_the_same_bytes(tmp_path: Path) -> None:
     words = ("collect", "catch", *SMALL, "--steps", "400", "--shard-mb", "0.05")
     assert cli.main([*words, "-o", str(tmp_path / "here")]) == 0
@@ -70,6 +85,7 @@ def test_a_server_gives_the_same_bytes(tmp_path: Path) -> None:
         (["catch", "--own-directories"], "expected --fleet with it"),
         (["catch", "--server", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
         (["catch", "--policy", "nowhere:act"], "there is no module 'nowhere'"),
+        (["catch", "--minari", "no version"], "no version"),
         (["catch", "--observations", "eye.rbg"], "did you mean 'eye.rgb'"),
         (["catch", "--observations", "eye.rgb,reward"], "which are columns anyway"),
     ],
