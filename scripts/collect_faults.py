@@ -2,6 +2,7 @@
 
     python -m scripts.collect_faults --kills 200
     python -m scripts.collect_faults --full-disk        # on a tmpfs that is too small, in a mount namespace of its own
+    python -m scripts.collect_faults --flips 1000       # bytes that change on the disk, each found by check_dataset
 
 Each round collects a small dataset of another seed, family and format: once undisturbed in this process, and once by
 `worldloom collect --resume`, again and again, which is killed with SIGKILL after a random time. In half of the rounds
@@ -10,6 +11,7 @@ to end by itself, with an error. Policies are those of worldloom and one with a 
 """
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,12 @@ import numpy as np
 
 from scripts.support.server_process import WORLDLOOM, ServerProcess
 from worldloom.data.check import check_dataset
+from worldloom.data.collection import Stopped
 from worldloom.data.collector import Collector
+from worldloom.data.files import replace_file
+from worldloom.data.finish import finish_dataset
+from worldloom.data.index import Index
+from worldloom.data.layout import DESCRIPTION_FILE, Description, PartPlace
 
 _COLLECT = (str(WORLDLOOM), "collect")
 _LONGEST_S = 120.0
@@ -203,6 +211,60 @@ def run_full_disk(directory: Path) -> None:
     print("full disk: the same dataset after --resume")
 
 
+def make_flip_targets(folder: Path) -> list[Path]:
+    """Make small datasets of each kind: Parquet, .npy and images, of two parts, and one that is incomplete."""
+    sizes: dict[str, Any] = {"lanes": 4, "steps": 120, "width": 8, "height": 8, "seed": 1, "shard_mb": 0.01}
+    kinds: dict[str, dict[str, Any]] = {"parquet": {}, "npy": {"format": "npy"}, "images": {"pictures": "png"}}
+    for name, arguments in kinds.items():
+        Collector(folder / name, "catch", **sizes, **arguments).run()
+    with contextlib.suppress(Stopped):
+        Collector(
+            folder / "incomplete", "catch", policy=Counting(), on_step=lambda step: step.number < 25, **sizes
+        ).run()
+    places = [PartPlace(f"parts/{k:03d}", 4 * k, 4) for k in range(2)]
+    for place in places:
+        part = {**sizes, "steps": 240, "first_lane": place.first_lane, "all_lanes": 8}
+        Collector(folder / "parts" / place.path, "catch", **part).run()
+    path = folder / "parts" / places[0].path / DESCRIPTION_FILE
+    whole = replace(Description.from_json(path.read_bytes(), path), lanes=8, parts=places)
+    replace_file(folder / "parts" / DESCRIPTION_FILE, whole.to_json())
+    finish_dataset(folder / "parts", whole, Index())
+    return [folder / name for name in (*kinds, "incomplete", "parts")]
+
+
+def flip_byte(path: Path, chance: random.Random) -> tuple[int, int, int]:
+    """Change a byte of a file, or one bit of it; return its place, and its value before and after."""
+    data = bytearray(path.read_bytes())
+    place = chance.randrange(len(data))
+    before = data[place]
+    data[place] ^= 1 << chance.randrange(8) if chance.random() < 0.5 else chance.randrange(1, 256)
+    path.write_bytes(data)
+    return place, before, data[place]
+
+
+def run_flips(count: int, seed: int) -> Counter[str]:
+    """Change one byte after the other, each in a file of its own choice; AssertionError if a check does not find it."""
+    chance = random.Random(seed)
+    done: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name:
+        targets = make_flip_targets(Path(name))
+        files = {target: sorted(path for path in target.rglob("*") if path.is_file()) for target in targets}
+        for target in targets:
+            found = check_dataset(target)
+            if found.problems or found.notes:
+                raise AssertionError(f"{target} without a changed byte: {found}")
+        while done.total() < count:
+            target = chance.choice(targets)
+            path = chance.choice(files[target])
+            data = path.read_bytes()
+            flip = flip_byte(path, chance)
+            if check_dataset(target).is_good:
+                raise AssertionError(f"not found: {path}, byte {flip[0]} was {flip[1]:#x} and is {flip[2]:#x}")
+            path.write_bytes(data)
+            done[path.name if path.suffix not in (".parquet", ".npy", ".state") else f"*{path.suffix}"] += 1
+    return done
+
+
 def main() -> None:
     """Run what the command line asks for; an AssertionError tells what went wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -210,10 +272,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12_000, help="rows of each dataset (default: 12000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments and kinds of kills (default: 0)")
     parser.add_argument("--full-disk", action="store_true", help="run into a full disk instead")
+    parser.add_argument("--flips", type=int, metavar="N", help="change N bytes of datasets instead")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside is not None:
         run_full_disk(args.inside)
+    elif args.flips is not None:
+        flips = run_flips(args.flips, args.seed)
+        print(f"{flips.total()} changed bytes ({dict(flips)}): each was found")
     elif args.full_disk:
         with tempfile.TemporaryDirectory() as name:
             namespace = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
