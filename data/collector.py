@@ -255,7 +255,9 @@ class Collector:
 
 
 def _renderer_of(env: VectorEnv) -> str:
-    return f"{env.read_property('server.renderer')}: {env.read_property('server.device')}"
+    """Return the name of the renderer, with its device where frames depend on that."""
+    name = str(env.read_property("server.renderer"))
+    return name if name == "cpu" else f"{name}: {env.read_property('server.device')}"
 
 
 def _versions(env: VectorEnv) -> dict[str, str]:
