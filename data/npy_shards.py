@@ -6,6 +6,7 @@ Each column of frames is a file of its own, in which rows are as they were drawn
 
 import struct
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -78,6 +79,6 @@ class NpyShard:
             path = self._path / f"{name}.npy"
             try:
                 self._arrays[name] = np.load(path, mmap_mode="r").view(np.ndarray)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, TypeError, EOFError, SyntaxError, TokenError) as error:  # of a damaged header
                 raise DamagedDataset(f"{path} cannot be read ({error}): `worldloom data check` says more") from None
         return self._arrays[name]

@@ -93,7 +93,10 @@ class FramePages:
             size = int.from_bytes(data[at : at + 4], "little")
             at += 4
             if number >= begin:
-                out[number - begin] = decode_frame(data[at : at + size], self._column)
+                frame = decode_frame(data[at : at + size], self._column)
+                if frame.shape != self._column.shape:
+                    raise ValueError(f"a frame has the shape {frame.shape}: expected {self._column.shape}")
+                out[number - begin] = frame
             at += size
 
     def _find_pages(self, group: int) -> list[Page]:

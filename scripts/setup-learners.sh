@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 TORCH=torch==2.13.0+cpu  # without CUDA, which takes gigabytes
 LEARNERS="gymnasium==1.4.0 stable-baselines3==2.9.2 torchrl==0.14.1 tensordict==0.14.3 pettingzoo==1.27.0"
 LEARNERS="$LEARNERS moviepy==2.2.1 array-api-compat==1.16.0"  # for Gymnasium's RecordVideo and NumpyToTorch
+LEARNERS="$LEARNERS minari[hdf5]==0.5.4"  # datasets exported to it, and h5py
 OLDEST_GYMNASIUM=gymnasium==1.1.0
 ENVPOOL=envpool==1.2.5
 RLLIB=ray[rllib]==2.60.0
@@ -40,7 +41,7 @@ case "${1:-learners}" in
     learners)
         say "making .venv-learners with $TORCH $LEARNERS (this takes a minute or two)"
         make_venv .venv-learners
-        install .venv-learners --editable '.[mujoco,report]' $TORCH $LEARNERS $TOOLS
+        install .venv-learners --editable '.[data,mujoco,report]' $TORCH $LEARNERS $TOOLS
         .venv/bin/python -m pip install --quiet --no-deps --target .venv-learners/oldest-gymnasium $OLDEST_GYMNASIUM ;;
     envpool)
         say "installing $ENVPOOL into .venv-learners"

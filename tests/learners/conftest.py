@@ -12,6 +12,7 @@ from scripts.support.server_process import serving
 
 LIBRARIES = {
     "test_bench.py": ("stable_baselines3", "torchrl"),
+    "test_datasets.py": ("pyarrow",),
     "test_examples.py": ("matplotlib", "stable_baselines3", "torchrl"),
     "test_gymnasium.py": ("stable_baselines3",),  # in one of the environments, with each version of Gymnasium
     "test_pettingzoo.py": ("pettingzoo",),
