@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     files.add_argument("--minari", metavar="ID", help="also export the complete dataset to Minari, by this id")
     files.add_argument("--shard-mb", type=float, metavar="MB", help="size of a shard before compression (default: 128)")
-    files.add_argument("--writers", type=int, metavar="N", help="threads that encode and write (default: processors)")
+    files.add_argument(
+        "--writers", type=int, metavar="N", help="threads that encode and write (default: one a processor; npy: one)"
+    )
     where = parser.add_argument_group("where it is drawn; in this process by default")
     where.add_argument("--renderer", choices=NAMES, help="renderer of this process (default: auto)")
     where.add_argument("--server", metavar="ADDRESS", help="HOST:PORT or unix:PATH of a server")

@@ -95,7 +95,8 @@ class Collector:
                 `webp:QUALITY`; `zstd:1` by default. Shards of `npy` are raw.
             shard_mb: Size of a shard before compression in MiB, 128 by default. Memory holds several: two and two
                 for each of the writers.
-            writers: Threads that encode and write; as many as there are processors by default, at most 8.
+            writers: Threads that encode and write; by default as many as there are processors, at most 8, for
+                Parquet, and one for `npy`, which is written as it is.
             resume: Go on with a collection that was stopped. Where there is none, begin one.
             address: Address of a server; `local` draws in this process.
             env_arguments: Further arguments of VectorEnv that change no rows, such as `token` or `renderer`.
@@ -131,8 +132,8 @@ class Collector:
         self._first_lane, self._all_lanes = first_lane, all_lanes
         self.transport = ""
         """Transport of the env, once there is one."""
-        self._writers = min(MAX_WRITERS, len(os.sched_getaffinity(0))) if writers is None else writers
-        _check_arguments(self._given, self._writers)
+        self._writers = writers
+        _check_arguments(self._given, writers)
 
     def run(self) -> Progress:
         """Collect until the dataset is complete; return the last progress.
@@ -170,7 +171,7 @@ class Collector:
                 policy,
                 description,
                 index,
-                writers=self._writers,
+                writers=self._writers or _default_writers(description),
                 **self._callbacks,
             )
             collection.run()
@@ -292,13 +293,19 @@ def make_columns(env: VectorEnv, pictures: Pictures) -> list[Column]:
     return found
 
 
-def _check_arguments(given: Mapping[str, Any], writers: int) -> None:
+def _default_writers(description: Description) -> int:
+    """Return a number of writers: raw arrays leave most of their time to the disk, encoding takes processors."""
+    return 1 if description.format == "npy" else min(MAX_WRITERS, len(os.sched_getaffinity(0)))
+
+
+def _check_arguments(given: Mapping[str, Any], writers: int | None) -> None:
     """Raise ValueError or TypeError for arguments that can be checked without an env."""
     limits = {"lanes": (1, 2**31 - 1), "steps": (1, 2**62), "seed": (-(2**63), 2**64 - 1)}
     for name, (least, greatest) in limits.items():
         if name in given:
             parse_integer(name, given[name], least, greatest)
-    parse_integer("writers", writers, 1, MAX_WRITERS)
+    if writers is not None:
+        parse_integer("writers", writers, 1, MAX_WRITERS)
     size = given.get("shard_mb", DEFAULT_SHARD_MB)
     if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size <= 2**20:
         raise ValueError(f"shard_mb is {size!r}: expected a number of MiB above 0")

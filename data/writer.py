@@ -5,7 +5,6 @@ into; `submit` returns an object that tells when that memory is free again. Ther
 caller has memory for, so a slow disk slows drawing down, and nothing grows.
 """
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,8 +16,6 @@ from worldloom.data.index import ShardEntry, append_entry
 from worldloom.data.layout import Arrays, Description
 from worldloom.data.npy_shards import npy_directory, npy_files
 from worldloom.data.parquet_shards import ParquetEncoder, parquet_path
-
-_WRITER_NICENESS = 10
 
 
 class ShardStore:
@@ -59,11 +56,6 @@ class ShardStore:
         return [StoredFile(parquet_path(shard), size, checksum)]
 
 
-def _lower_priority() -> None:
-    """Let drawing go first: threads of a batch wait for each other, so one that loses its core delays all."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _WRITER_NICENESS)
-
-
 class ShardWriter:
     """Threads that write shards, and enter them into the index in the order in which they were submitted."""
 
@@ -75,7 +67,7 @@ class ShardWriter:
         self._description = description
         self._on_entry = on_entry
         self._local = threading.local()
-        self._pool = ThreadPoolExecutor(threads, "worldloom-shard-writer", initializer=_lower_priority)
+        self._pool = ThreadPoolExecutor(threads, "worldloom-shard-writer")
         self._last: Future[None] | None = None
         self._error: BaseException | None = None
 
