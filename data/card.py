@@ -216,49 +216,51 @@ def _again(description: Description) -> str:
 
 
 def _readers(description: Description) -> str:
-    code = [_WORLDLOOM]
-    frames = next((column for column in description.frames if column.encoding == RAW), None)
+    where = description.family  # as the command above calls the directory
+    code = [
+        f'from worldloom.data import Dataset\n\ndataset = Dataset("{where}")\n'
+        "for episode in dataset.episodes():\n"
+        "    print(episode.number, episode.length, episode.rewards.sum())\n"
+        "for batch in dataset.sequences(16).batches(4, seed=0):  # arrays [4, 16, ...] by column\n"
+        '    print(batch["reward"].mean())\n'
+    ]
     if description.format == "npy":
-        where = f"{PARTS_DIRECTORY}/000/shards/00000" if description.parts else "shards/00000"
-        code.append(_npy_code(where, description))
+        part = f"{where}/{PARTS_DIRECTORY}/000" if description.parts else where
+        code.append(_npy_code(f"{part}/shards/00000", description))
     else:
-        code += [_polars_code(description, frames), _HUGGING_FACE]
-    return "\n".join(["## How to read it", "", *(f"```python\n{one}```\n" for one in code)])
+        code.append(_polars_code(f"{where}/{_pattern(description)}", description))
+        code.append(
+            f'import datasets\n\nrows = datasets.load_dataset("{where}", split="train", streaming=True)\n'
+            'print(next(iter(rows))["reward"])\n'
+        )
+    return "\n".join(
+        [
+            "## How to read it",
+            "",
+            f"`{where}` is the directory that this file is in.",
+            "",
+            *(f"```python\n{one}```\n" for one in code),
+        ]
+    )
 
 
-_WORLDLOOM = """from worldloom.data import Dataset
-
-dataset = Dataset(".")  # the directory of this file
-for episode in dataset.episodes():
-    print(episode["reward"].sum())
-    break
-"""
-_HUGGING_FACE = """import datasets
-
-rows = datasets.load_dataset(".", split="train", streaming=True)
-print(next(iter(rows))["reward"])
-"""
-
-
-def _polars_code(description: Description, frames: Column | None) -> str:
-    lines = ["import polars", ""]
-    if frames is not None:
-        lines = ["import numpy as np", *lines]
+def _polars_code(pattern: str, description: Description) -> str:
+    frames = next((column for column in description.frames if column.encoding == RAW), None)
     names: Sequence[str] = ["lane", "step", "reward", *([frames.name] if frames is not None else [])]
-    listed = ", ".join(f'"{name}"' for name in names)
+    lines = ["import numpy as np"] if frames is not None else []
     lines += [
-        f'table = polars.scan_parquet("{_pattern(description)}")',
-        f"rows = table.select({listed}).head(10).collect()  # or pyarrow.parquet.read_table, or SQL with DuckDB",
+        "import polars  # or pyarrow.dataset, or SQL with DuckDB",
+        "",
+        f'table = polars.scan_parquet("{pattern}")',
+        f"rows = table.select({', '.join(json.dumps(name) for name in names)}).head(10).collect()",
     ]
     if frames is not None:
-        lines.append(
-            f'frame = np.frombuffer(rows["{frames.name}"][0], np.{frames.dtype}).reshape({list(frames.shape)})'
-        )
-    return "\n".join(lines) + "\n"
+        shape = ", ".join(map(str, frames.shape))
+        lines.append(f'frame = np.frombuffer(rows["{frames.name}"][0], np.{frames.dtype}).reshape({shape})')
+    return "\n".join([*lines, "print(rows)", ""])
 
 
-def _npy_code(where: str, description: Description) -> str:
-    lines = ["import numpy as np", "", f'rows = np.load("{where}/rows.npy", mmap_mode="r")  # [steps, lanes]']
-    lines.append('print(rows["reward"].sum())')
-    lines += [f'frames = np.load("{where}/{one.name}.npy", mmap_mode="r")' for one in description.frames[:1]]
-    return "\n".join(lines) + "\n"
+def _npy_code(shard: str, description: Description) -> str:
+    lines = ["import numpy as np", "", f'rows = np.load("{shard}/rows.npy", mmap_mode="r")  # [steps, lanes]']
+    lines += [f'frames = np.load("{shard}/{one.name}.npy", mmap_mode="r")' for one in description.frames[:1]]
+    return "\n".join([*lines, 'print(rows["reward"].sum())', ""])
