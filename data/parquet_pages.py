@@ -42,6 +42,7 @@ class FramePages:
         self._file, self._metadata, self._column = file, metadata, column
         self._data = np.frombuffer(file, np.uint8)
         self._leaf = next(k for k in range(metadata.num_columns) if metadata.schema.column(k).path == leaf)
+        self._has_levels = metadata.schema.column(self._leaf).max_definition_level > 0
         rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._first_rows = np.cumsum([0, *rows]).tolist()
         self._pages: dict[int, list[Page]] = {}
@@ -86,9 +87,12 @@ class FramePages:
         out[...] = part.view(self._column.dtype).reshape(out.shape)
 
     def _decode_images(self, page: Page, begin: int, out: np.ndarray) -> None:
-        """Decode frames of a page, in which each is preceded by its size in four bytes."""
+        """Decode frames of a page, in which each is preceded by its size in four bytes.
+
+        So are the definition levels before them, which tell nulls: there are none.
+        """
         data = memoryview(self._file)[page.offset : page.offset + page.size_bytes]
-        at = 0
+        at = 4 + int.from_bytes(data[:4], "little") if self._has_levels else 0
         for number in range(begin + len(out)):
             size = int.from_bytes(data[at : at + 4], "little")
             at += 4

@@ -32,7 +32,7 @@ from worldloom.data.layout import (
 from worldloom.data.parquet_pages import FramePages
 from worldloom.data.pictures import frame_encoder
 
-_IMAGE_TYPE = pa.struct([pa.field("bytes", pa.binary(), nullable=False), pa.field("path", pa.string())])
+_IMAGE_TYPE = pa.struct([pa.field("bytes", pa.binary()), pa.field("path", pa.string())])
 _IMAGE_MARGIN_BYTES = 4096
 """Bytes by which an encoded frame may be larger than its pixels."""
 _GROUP_MARGIN_BYTES = 1024
@@ -65,7 +65,8 @@ def _make_field(column: Column) -> pa.Field:
     about = {"dtype": column.dtype, "shape": json.dumps(list(column.shape)), "role": column.role}
     if column.encoding:
         about["encoding"] = column.encoding
-    return pa.field(column.name, _arrow_type(column), nullable=False, metadata=about)
+    is_nullable = _is_image(column)  # no image is missing, but Hugging Face `datasets` knows them by a type with nulls
+    return pa.field(column.name, _arrow_type(column), nullable=is_nullable, metadata=about)
 
 
 def _arrow_type(column: Column) -> pa.DataType:
