@@ -1,9 +1,9 @@
 """Datasets for Minari: episodes in HDF5, which `minari.load_dataset` opens.
 
 An episode of Minari has its steps, and one observation more than these. Frames are arrays of uint8, without loss.
-A single observation is an array, several are a dict by name. Actions are one array, as flat envs take them: integers
-count from 0, floats are one dimension; those that have no such form are a dict by name. So the env that
-`recover_environment` makes has the spaces of the data.
+Observations and actions have the form of a flat env where they can: a single observation is an array, frames with
+channels, and actions are one array, in which integers count from 0 and floats are one dimension. So the env that
+`recover_environment` makes has the spaces of the data. Others are dicts by name.
 """
 
 import functools
@@ -21,7 +21,7 @@ from worldloom.data.errors import DatasetError
 from worldloom.data.export import beside
 from worldloom.data.files import checksum_of
 from worldloom.data.layout import DESCRIPTION_FILE, INDEX_FILE, Arrays, Description
-from worldloom.data.spaces import DatasetActions, observation_space
+from worldloom.data.spaces import DatasetActions, DatasetObservations
 from worldloom.data.whole import WholeDataset
 
 if TYPE_CHECKING:
@@ -160,27 +160,24 @@ def _write(
     import h5py
 
     description = whole.description
-    observations = observation_space(description)
-    actions = DatasetActions(description)
-    names = [column.name for column in description.of_role("observation")]
-    is_single = len(names) == 1
+    observations, actions = DatasetObservations(description), DatasetActions(description)
     storage = minari.MinariStorage.new(
         path,
-        observation_space=observations,
+        observation_space=observations.space,
         action_space=actions.space,
-        env_spec=_make_env_spec(description) if is_single and actions.is_flat else None,
+        env_spec=_make_env_spec(description) if observations.is_flat and actions.is_flat else None,
         jpeg_encoding=False,
     )
     total_episodes = total_steps = 0
     with h5py.File(path / _FILE, "a", track_order=True) as file:
-        for rows in _read_episodes(whole, [*names, *actions.columns], cut_episodes, on_progress):
+        for rows in _read_episodes(whole, [*observations.columns, *actions.columns], cut_episodes, on_progress):
             steps = {name: array[:-1] for name, array in rows.items()}
             episode, lane = int(rows["episode"][0]), int(rows["lane"][0])
             group = file.create_group(f"episode_{total_episodes}")
             group.attrs["id"] = total_episodes
             group.attrs["total_steps"] = len(steps["reward"])
             group.attrs.update({"worldloom_episode": episode, "worldloom_lane": lane})
-            _add(group, "observations", rows[names[0]] if is_single else {name: rows[name] for name in names})
+            _add(group, "observations", observations.select(rows))
             _add(group, "actions", actions.select(steps))
             _add(group, "rewards", steps["reward"])
             _add(group, "terminations", steps["terminated"])

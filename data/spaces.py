@@ -33,10 +33,30 @@ def space_of(column: Column) -> gymnasium.Space[Any]:
     return gymnasium.spaces.Box(low, high, column.shape, dtype)
 
 
-def observation_space(description: Description) -> gymnasium.Space[Any]:
-    """Return the space of the observation if there is only one, else a Dict of all by name."""
-    found = {column.name: space_of(column) for column in description.of_role("observation")}
-    return next(iter(found.values())) if len(found) == 1 else gymnasium.spaces.Dict(found)
+class DatasetObservations:
+    """The observations of a dataset as flat envs return them, if there is only one; else by name."""
+
+    def __init__(self, description: Description) -> None:
+        """Find the form: the Box of the observation, which has channels if it is a frame, or a Dict of all."""
+        columns = description.of_role("observation")
+        self.columns: Sequence[str] = [column.name for column in columns]
+        self.is_flat = len(columns) == 1
+        self._lacks_channels = self.is_flat and columns[0].is_frame and len(columns[0].shape) == 2
+        spaces = {column.name: space_of(column) for column in columns}
+        self.space: gymnasium.Space[Any] = gymnasium.spaces.Dict(spaces)
+        if self._lacks_channels:
+            box = spaces[self.columns[0]]
+            assert isinstance(box, gymnasium.spaces.Box), "frames are of this space"
+            self.space = gymnasium.spaces.Box(box.low[..., None], box.high[..., None], dtype=box.dtype)
+        elif self.is_flat:
+            self.space = spaces[self.columns[0]]
+
+    def select(self, rows: Mapping[str, np.ndarray]) -> "np.ndarray | Arrays":
+        """Return the observations of rows [rows, ...] in this form."""
+        if not self.is_flat:
+            return {name: rows[name] for name in self.columns}
+        found = rows[self.columns[0]]
+        return found[..., None] if self._lacks_channels else found
 
 
 class DatasetActions:
