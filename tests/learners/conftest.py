@@ -15,6 +15,7 @@ LIBRARIES = {
     "test_datasets.py": ("pyarrow",),
     "test_examples.py": ("matplotlib", "stable_baselines3", "torchrl"),
     "test_gymnasium.py": ("stable_baselines3",),  # in one of the environments, with each version of Gymnasium
+    "test_offline.py": ("minari", "pyarrow", "torchrl"),
     "test_pettingzoo.py": ("pettingzoo",),
     "test_ppo.py": ("matplotlib", "mujoco"),
     "test_rllib.py": ("ray",),
