@@ -225,7 +225,7 @@ class FleetCollection:
                     ended.append((part, run))
         PartRun.end([run for _, run in ended])  # all at once: while this waits, nobody asks the others
         for part, run in ended:
-            part.run = None
+            part.run, part.retry_s = None, run.ended_s
             if run.report.has_ended:
                 self._conclude(part, run, run.report)
             else:

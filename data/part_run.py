@@ -1,12 +1,14 @@
 """A run of a collector on a node, as the program sees it that collects on a fleet.
 
 Ray's word for who is alive comes 15 to 65 seconds late. So a collector's actor is asked all the time, and given up when
-it has been silent for longer than it lives without questions: then no collector works on the part any more.
+it has been silent for longer than it lives without questions. Until then a collector that cannot be reached may still
+write, so nobody else goes on with its part.
 """
 
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from worldloom.fleet.errors import explain_missing
 from worldloom.fleet.ray_session import ray
 
 with explain_missing():
-    from ray.exceptions import RayError
+    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 _SILENT_S = ABANDONED_S + STOP_TIMEOUT_S + 3.0
@@ -41,7 +43,8 @@ class PartRun:
         self._actor: Any = ray.remote(PartActor).options(**options, scheduling_strategy=_on(server.node_id)).remote()
         self._actor.start.remote(job, python, os.getcwd())
         self._question: Any = None
-        self._until_s = time.monotonic() + _FIRST_ANSWER_S
+        self.ended_s = time.monotonic() + _FIRST_ANSWER_S
+        """Time at which it has surely ended, unless it answers before."""
 
     def ask(self) -> PartReport:
         """Return its last report, and ask for the next. A collector that does not answer any more has ended."""
@@ -52,23 +55,32 @@ class PartRun:
             self._question = None
             try:
                 self.report = ray.get(done[0])
-                self._until_s = time.monotonic() + _SILENT_S
+                self.ended_s = time.monotonic() + _SILENT_S
+            except ActorUnavailableError:  # it cannot be reached now: its silence decides
+                pass
             except RayError as error:
                 self._note_loss(f"its collector was lost ({type(error).__name__})")
-        elif time.monotonic() > self._until_s:
+        if not self.report.has_ended and time.monotonic() > self.ended_s:
             self._note_loss("its collector did not answer")
         return self.report
 
     def _note_loss(self, error: str) -> None:
         self.report = replace(self.report, has_ended=True, error=error, is_temporary=True)
+        self.ended_s = 0.0
 
     @staticmethod
     def end(runs: "Sequence[PartRun]") -> None:
-        """Stop collectors, and wait until they have ended; what they have completed stays."""
-        stopping = [run._actor.stop.remote() for run in runs if not run.report.has_ended]
-        if stopping:
-            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_TIMEOUT_S + 1.0)
+        """Stop collectors, and wait until those have ended that can be reached; what they have completed stays."""
+        stopping = {run._actor.stop.remote(): run for run in runs if not run.report.has_ended}
+        done = ray.wait([*stopping], num_returns=len(stopping), timeout=STOP_TIMEOUT_S + 1.0)[0] if stopping else []
+        for one in done:
+            with suppress(ActorUnavailableError):
+                with suppress(ActorDiedError):
+                    ray.get(one)
+                stopping[one].ended_s = 0.0
         for run in runs:
+            if run.report.has_ended:
+                run.ended_s = 0.0
             ray.kill(run._actor, no_restart=True)
 
 
