@@ -92,25 +92,27 @@ def transition_key(one: TensorDict) -> tuple[Any, ...]:
     return (*(array.numpy().tobytes() for array in arrays), *outcome)
 
 
-class Network(nn.Sequential):
-    """A small network from frames [..., height, width, 3] to some numbers."""
+def make_network(outputs: int) -> Any:
+    """Return a small network from frames as floats [..., height, width, 3] to some numbers."""
+    return nn.Sequential(nn.Flatten(-3), nn.Linear(SIZE * SIZE * 3, 64), nn.ReLU(), nn.Linear(64, outputs))
 
-    def __init__(self, outputs: int) -> None:
-        super().__init__(nn.Linear(SIZE * SIZE * 3, 64), nn.ReLU(), nn.Linear(64, outputs))
 
-    def forward(self, frames: torch.Tensor) -> torch.Tensor:
-        return super().forward(frames.flatten(-3).float() / 255 - 0.5)
+def to_floats(batch: TensorDict) -> TensorDict:
+    """Return transitions with frames as floats."""
+    for key in ("observation", ("next", "observation")):
+        batch[key] = batch[key].float() / 255 - 0.5
+    return batch
 
 
 @pytest.mark.parametrize("replay", [CATCH], indirect=True, ids=["catch"])
 def test_a_scripted_policy_is_cloned_from_its_frames(replay: Any) -> None:
     torch.manual_seed(0)
     buffer, _ = replay
-    network = Network(3)
+    network = make_network(3)
     optimizer = torch.optim.Adam(network.parameters(), 3e-3)
     losses = []
     for _ in range(200):
-        batch = buffer.sample()
+        batch = to_floats(buffer.sample())
         loss = nn.functional.cross_entropy(network(batch["observation"]), batch["action"])
         optimizer.zero_grad()
         loss.backward()
@@ -118,7 +120,7 @@ def test_a_scripted_policy_is_cloned_from_its_frames(replay: Any) -> None:
         losses.append(loss.item())
     assert np.isfinite(losses).all()
     assert np.mean(losses[-20:]) < 0.5 * np.mean(losses[:20])
-    everything = buffer[:]
+    everything = to_floats(buffer[:].clone())
     chosen = network(everything["observation"]).argmax(dim=-1)
     shares = torch.bincount(everything["action"]) / len(everything)
     assert shares.max() < 0.6  # so that no action alone would do
@@ -130,7 +132,7 @@ def test_conservative_q_learning_takes_steps(replay: Any) -> None:
     torch.manual_seed(0)
     buffer, _ = replay
     actor = QValueActor(
-        TensorDictModule(Network(3), in_keys=["observation"], out_keys=["action_value"]),
+        TensorDictModule(make_network(3), in_keys=["observation"], out_keys=["action_value"]),
         spec=Categorical(3),
         action_space="categorical",
     )
@@ -142,7 +144,7 @@ def test_conservative_q_learning_takes_steps(replay: Any) -> None:
     optimizer = torch.optim.Adam(objective.parameters(), 3e-3)
     losses = []
     for _ in range(200):
-        found = objective(buffer.sample())
+        found = objective(to_floats(buffer.sample()))
         loss = found["loss_cql"] + found["loss_qvalue"]
         optimizer.zero_grad()
         loss.backward()
