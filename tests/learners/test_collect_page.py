@@ -1,5 +1,6 @@
 """The commands and programs of docs/collect.md run in the order of the page, in one directory, as they stand."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -19,6 +20,7 @@ NEEDS_A_FLEET = "--fleet"
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each block printed, by its code."""
     folder = tmp_path_factory.mktemp("page")
+    environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder / "minari"), "OMP_NUM_THREADS": "1"}
     found = {}
     for line, code in sorted([*blocks(RUN_IN_ORDER, "sh"), *blocks(RUN_IN_ORDER, "python")]):
         if NEEDS_A_FLEET in code:
@@ -33,7 +35,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             words = [[sys.executable, path.name]]
         found[code] = ""
         for one in words:
-            done = subprocess.run(one, cwd=folder, capture_output=True, text=True, timeout=200)
+            done = subprocess.run(one, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
             assert done.returncode == 0, f"line {line}: {shlex.join(one)}\n{done.stdout}\n{done.stderr}"
             found[code] += done.stdout
     return found
