@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ from tests.fleet.conftest import find_processes, kill, wait_until
 from worldloom.data import Collector, DatasetError, PolicyError, Progress
 from worldloom.data.check import check_dataset
 from worldloom.data.fleet_collection import PartEvent, collect_on_fleet, divide_lanes
+from worldloom.data.fleet_parts import FleetCollection
+from worldloom.data.fleet_servers import FleetView, NodeServer
+from worldloom.data.layout import Description
 from worldloom.data.whole import WholeDataset
 from worldloom.fleet import Fleet, QuotaExceeded
 
@@ -218,3 +223,31 @@ def test_parts_have_all_lanes_once_and_about_as_many_each(lanes: int, parts: int
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) > 0
     assert len({one.path for one in places}) == len(places)
+
+
+def test_a_part_on_its_own_disk_waits_for_its_node_and_begins_again_elsewhere_when_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Ray, and with a clock that is set: the nodes of the cluster here are one machine."""
+    now_s = 1000.0
+    monkeypatch.setattr("worldloom.data.fleet_parts.time.monotonic", lambda: now_s)
+    Collector(tmp_path, "catch", lanes=2, steps=4, width=8, height=8).run()
+    path = tmp_path / "dataset.json"
+    description = replace(Description.from_json(path.read_bytes(), path), parts=divide_lanes(2, ["a", "b"]))
+    servers = SimpleNamespace(view=FleetView)
+    parts = FleetCollection(tmp_path, description, servers, {}, None, None)  # type: ignore[arg-type]  # no Ray is needed
+    part = parts._parts[0]
+    on_b = NodeServer("server-1", "192.0.2.2:1", "192.0.2.2", "id", "b")
+    on_a = replace(on_b, name="server-2", host="a")
+    with_node, without_node = FleetView((), {"a": "1", "b": "2"}), FleetView((), {"b": "2"})
+    assert parts._choose_server(part, [on_b, on_a], with_node) is on_a
+    now_s = 1500.0
+    assert parts._choose_server(part, [on_b], with_node) is None, "its node has no server now"
+    now_s = 1559.0
+    assert parts._choose_server(part, [on_b], without_node) is None, "its node may come back"
+    before = path.read_bytes()
+    now_s = 1561.0
+    assert parts._choose_server(part, [], without_node) is None
+    assert path.read_bytes() == before
+    assert parts._choose_server(part, [on_b], without_node) is on_b
+    assert [one.node for one in Description.from_json(path.read_bytes(), path).parts] == ["b", "b"]
