@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from worldloom.data.collection import STATE_FILES
 from worldloom.data.errors import DatasetError
-from worldloom.data.files import TEMPORARY_SUFFIX, StoredFile, checksum_of_file
+from worldloom.data.files import TEMPORARY_SUFFIX, StoredFile, checksum_of_file, is_locked
 from worldloom.data.index import Index, parse_index
 from worldloom.data.layout import (
     CARD_FILE,
@@ -65,7 +65,7 @@ def check_dataset(
     """Compare all files of a dataset with their checksums, in several threads.
 
     `on_progress` is called with the fraction of the bytes that were read, and their number. DatasetError if there is no
-    dataset in the directory.
+    dataset in the directory, or if a collector is at work on it.
     """
     path = Path(directory)
     if not (path / DESCRIPTION_FILE).exists() and not (path / INDEX_FILE).exists():
@@ -122,6 +122,8 @@ class _Survey:
 
         Names in messages begin with `prefix`. `expected` is the description that a part has to have.
         """
+        if is_locked(path):
+            raise DatasetError(f"a collector works on {path}: expected it to end first, as files change meanwhile")
         description = self._read_description(path, prefix, expected)
         index, is_sound = self._read_index(path, prefix)
         names = self._list_files(path, prefix, description, index)

@@ -132,6 +132,20 @@ def hold_directory(path: Path) -> Iterator[None]:
         raise
 
 
+def is_locked(path: Path) -> bool:
+    """Return True if a process has the lock of a directory. A file system without locks has none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class _open_for_writing:  # noqa: N801  # used as a function
     """A new file that is written from its beginning, and flushed to the disk at the end of the `with` block."""
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from scripts.collect_faults import make_flip_targets, run_flips
 from worldloom.data.check import check_dataset
+from worldloom.data.collection import Step
+from worldloom.data.collector import Collector
 from worldloom.data.errors import DamagedDataset, DatasetError
 from worldloom.data.index import Index, parse_index, read_index
 from worldloom.data.layout import Description
@@ -175,6 +177,16 @@ def test_a_directory_without_a_dataset_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(DatasetError, match=r"has no dataset.json: expected the directory of a dataset"):
             check_dataset(path)
+
+
+def test_a_collection_under_way_is_not_called_damaged(tmp_path: Path) -> None:
+    def look(step: Step) -> None:
+        if step.number == 20:
+            with pytest.raises(DatasetError, match="a collector works on"):
+                check_dataset(tmp_path / "d")
+
+    Collector(tmp_path / "d", "catch", lanes=2, steps=60, width=8, height=8, on_step=look).run()
+    assert check_dataset(tmp_path / "d").is_complete
 
 
 def test_files_that_cannot_be_read_are_named(datasets: Path) -> None:

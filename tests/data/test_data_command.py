@@ -215,7 +215,7 @@ def test_export_to_minari(datasets: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:
     Collector(tmp_path / "d", "catch", lanes=64, steps=6_400, seed=1, pictures="raw", shard_mb=1).run()
-    words = [str(WORLDLOOM), "data", "export", str(tmp_path / "d"), "--to", "parquet", "--pictures", "zstd:22", "-o"]
+    words = [str(WORLDLOOM), "data", "export", str(tmp_path / "d"), "--to", "parquet", "--pictures", "zstd:15", "-o"]
     with subprocess.Popen([*words, str(tmp_path / "out")], stderr=subprocess.PIPE, text=True) as export:
         while not list(tmp_path.glob(".out.tmp/shards/*.parquet")):
             assert export.poll() is None
