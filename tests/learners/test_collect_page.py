@@ -12,8 +12,8 @@ import pytest
 from tests.test_docs import RUN_IN_ORDER, blocks
 
 WORLDLOOM = Path(sys.executable).parent / "worldloom"
-NEEDS_A_FLEET = "--fleet"
-"""Commands with this option are run by tests/fleet/test_collection.py, with a fleet of their own."""
+NEEDS_A_FLEET = re.compile(r"--fleet|worldloom\.fleet")
+"""Blocks about a fleet: tests/fleet/test_collection.py collects on one."""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder / "minari"), "OMP_NUM_THREADS": "1"}
     found = {}
     for line, code in sorted([*blocks(RUN_IN_ORDER, "sh"), *blocks(RUN_IN_ORDER, "python")]):
-        if NEEDS_A_FLEET in code:
+        if NEEDS_A_FLEET.search(code):
             continue
         if code.startswith("worldloom "):
             commands = [shlex.split(one, comments=True) for one in code.replace("\\\n", " ").splitlines()]
