@@ -109,4 +109,4 @@ gl: $(INSTALLED)
 links:
 	@mkdir -p $(LINKS)
 	@for package in $(PACKAGES); do ln -sfn ../../../$$package $(LINKS)/$$package; done
-	@for file in __init__.py py.typed terminal.py; do ln -sfn ../../../front/$$file $(LINKS)/$$file; done
+	@for file in __init__.py extras.py py.typed terminal.py; do ln -sfn ../../../front/$$file $(LINKS)/$$file; done

@@ -8,9 +8,12 @@
 `worldloom collect` and `worldloom data` do the same from a shell. The package needs the extra `worldloom[data]`.
 """
 
-from worldloom.data.collection import Progress, Step
-from worldloom.data.collector import Collector
-from worldloom.data.dataset import Dataset, Episode
+from worldloom.extras import explain_missing_extra
+
+with explain_missing_extra("worldloom.data", "data"):
+    from worldloom.data.collection import Progress, Step
+    from worldloom.data.collector import Collector
+    from worldloom.data.dataset import Dataset, Episode
 from worldloom.data.errors import DamagedDataset, DatasetError, IncompleteDataset, PolicyError
 
 __all__ = [

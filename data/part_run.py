@@ -16,10 +16,10 @@ from typing import Any
 from worldloom.data.fleet_servers import NodeServer
 from worldloom.data.part_actor import ABANDONED_S, STOP_TIMEOUT_S, PartActor, PartReport, read_file
 from worldloom.data.part_process import PartJob
-from worldloom.fleet.errors import explain_missing
+from worldloom.extras import explain_missing_extra
 from worldloom.fleet.ray_session import ray
 
-with explain_missing():
+with explain_missing_extra("worldloom.fleet", "fleet"):
     from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

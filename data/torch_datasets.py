@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset as TorchBase
-from torch.utils.data import IterableDataset, get_worker_info
 
 from worldloom.data.layout import Arrays
 from worldloom.data.lent_memory import LentMemory, Loan, borrow
 from worldloom.data.samples import BatchOrder, Samples
+from worldloom.extras import explain_missing_extra
+
+with explain_missing_extra("worldloom.data.torch_datasets", "torch"):
+    import torch
+    from torch.utils.data import Dataset as TorchBase
+    from torch.utils.data import IterableDataset, get_worker_info
 
 Tensors: TypeAlias = dict[str, torch.Tensor]
 

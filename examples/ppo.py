@@ -116,22 +116,17 @@ def find_task(name: str) -> Task:
 
 
 def env_arguments(task: Task) -> dict[str, Any]:
-    """Return the arguments of an env of the task.
-
-    It has plain arrays, and its lanes begin the next episode with the step that ends one.
-    """
+    """Return the arguments of an env with plain arrays, whose episodes begin within the step that ends one."""
     return {
-        "width": task.size,
-        "height": task.size,
+        **dict.fromkeys(("width", "height"), task.size),
         "samples": task.samples,
         "observations": [task.observation],
         "settings": task.settings,
-        "flat": True,
+        **dict.fromkeys(("flat", "episode_statistics"), True),
         "autoreset": "same_step",
         "action_repeat": task.action_repeat,
         "frame_stack": task.frame_stack,
         "clip_actions": True,  # a normal distribution has no limits, actions have
-        "episode_statistics": True,
     }
 
 

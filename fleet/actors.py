@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from worldloom.fleet.errors import explain_missing
+from worldloom.extras import explain_missing_extra
 from worldloom.fleet.ray_session import (
     NAMESPACE,
     list_actor_names,
@@ -17,7 +17,7 @@ from worldloom.fleet.ray_session import (
 )
 from worldloom.fleet.server_actor import ServerActor
 
-with explain_missing():
+with explain_missing_extra("worldloom.fleet", "fleet"):
     from ray._raylet import PlacementGroupID
     from ray.autoscaler.sdk import request_resources
     from ray.util.placement_group import (

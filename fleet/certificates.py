@@ -4,9 +4,9 @@ import datetime
 import ipaddress
 from dataclasses import dataclass, field
 
-from worldloom.fleet.errors import explain_missing
+from worldloom.extras import explain_missing_extra
 
-with explain_missing():
+with explain_missing_extra("worldloom.fleet", "fleet"):
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -16,11 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from worldloom.fleet.errors import FleetError, explain_missing
+from worldloom.extras import explain_missing_extra
+from worldloom.fleet.errors import FleetError
 from worldloom.fleet.leases import Lease
 from worldloom.fleet.ray_session import connect_to_ray, find_reconciler, ray
 
-with explain_missing():
+with explain_missing_extra("worldloom.fleet", "fleet"):
     from ray.exceptions import RayError, RayTaskError
 
 _ASK_S = 2.0

@@ -20,10 +20,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from worldloom.fleet.errors import FleetError, NoRayCluster, NoSuchFleet, explain_missing
+from worldloom.extras import explain_missing_extra
+from worldloom.fleet.errors import FleetError, NoRayCluster, NoSuchFleet
 
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray warns of its own default otherwise
-with explain_missing():
+with explain_missing_extra("worldloom.fleet", "fleet"):
     import ray
     from ray._private.authentication.authentication_token_setup import (
         enable_token_auth_by_default,

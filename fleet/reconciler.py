@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from worldloom.extras import explain_missing_extra
 from worldloom.fleet import actors
-from worldloom.fleet.errors import FleetError, explain_missing
+from worldloom.fleet.errors import FleetError
 from worldloom.fleet.health import HealthProbe
 from worldloom.fleet.leases import Lease, Leases
 from worldloom.fleet.plan import ServerView, plan_servers
@@ -26,7 +27,7 @@ from worldloom.fleet.servers import Server, Servers
 from worldloom.fleet.spec import FleetSpec
 from worldloom.fleet.status import FleetStatus, LearnerStatus, Loss
 
-with explain_missing():
+with explain_missing_extra("worldloom.fleet", "fleet"):
     from ray.exceptions import RayError
 
 _TICK_S = 0.5

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from worldloom.extras import explain_missing_extra
 from worldloom.fleet import actors
-from worldloom.fleet.errors import explain_missing
 from worldloom.fleet.health import HealthProbe
 from worldloom.fleet.plan import Phase, choose_processors, nodes_to_avoid
 from worldloom.fleet.ray_session import ray
@@ -21,7 +21,7 @@ from worldloom.fleet.server_actor import ServerReport
 from worldloom.fleet.spec import FleetSpec
 from worldloom.fleet.status import ServerStatus
 
-with explain_missing():
+with explain_missing_extra("worldloom.fleet", "fleet"):
     from ray.exceptions import ActorDiedError, RayError
 
 ACTOR_SILENT_S = 5.0

@@ -6,7 +6,8 @@
 
 This package has the names that most programs need. Each is imported when it is first used, so `import worldloom` loads
 nothing else. Subpackages: `worldloom.client` has the clients, `worldloom.worlds` what a family of your own needs,
-`worldloom.server` a server to run from Python, `worldloom.data` datasets, `worldloom.fleet` many servers on a Ray cluster.
+`worldloom.server` a server to run from Python, `worldloom.data` datasets, `worldloom.fleet` many servers on a Ray
+cluster.
 
 It also registers environments with Gymnasium, such as `gymnasium.make_vec("worldloom/Maze-v0", num_envs=64)`.
 """

@@ -88,7 +88,14 @@ def _plain_warnings() -> Iterator[None]:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = _make_parser(chosen=next((word for word in words if not word.startswith("-")), None))
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    try:
+        parser = _make_parser(chosen)
+    except ModuleNotFoundError as error:
+        if "pip install" not in str(error):
+            raise
+        print(f"worldloom {chosen}: {error}", file=sys.stderr)  # an extra that is not installed
+        return EXIT_FAILURE
     args = _parse(parser, words)
     if args.command is None:
         parser.print_help()

@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 import gymnasium
 import numpy as np
 
-from worldloom.client.adaptors import explain_missing
 from worldloom.client.arguments import (
     MAX_ACTION_REPEAT,
     MAX_FRAME_STACK,
@@ -30,8 +29,9 @@ from worldloom.client.replies import Arrays
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
 from worldloom.client.world import check_settings
+from worldloom.extras import explain_missing_extra
 
-with explain_missing("pettingzoo"):
+with explain_missing_extra("worldloom.client.adaptors.pettingzoo", "pettingzoo"):
     from pettingzoo import ParallelEnv
 
 _MAX_AGENTS = 8

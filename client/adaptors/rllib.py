@@ -11,11 +11,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
 from worldloom.client.vector_env import VectorEnv
+from worldloom.extras import explain_missing_extra
 
-with explain_missing("rllib"):
+with explain_missing_extra("worldloom.client.adaptors.rllib", "rllib"):
     import ray.rllib  # noqa: F401  # not used, but who imports this module without it should be told
 
 _DEFAULTS = {"flat": True, "autoreset": "next_step", "clip_actions": True}

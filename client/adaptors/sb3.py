@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
 from worldloom.client.episodes import FINAL_LANES, FINAL_STACKED
 from worldloom.client.errors import ClientError
 from worldloom.client.vector_env import VectorEnv
+from worldloom.extras import explain_missing_extra
 
-with explain_missing("sb3"):
+with explain_missing_extra("worldloom.client.adaptors.sb3", "sb3"):
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 

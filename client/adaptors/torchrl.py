@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from worldloom.client.adaptors import explain_missing
 from worldloom.client.adaptors.arguments import make_vector_env
 from worldloom.client.episodes import FINAL_LANES, FINAL_STACKED
 from worldloom.client.vector_env import VectorEnv
+from worldloom.extras import explain_missing_extra
 
-with explain_missing("torchrl"):
+with explain_missing_extra("worldloom.client.adaptors.torchrl", "torchrl"):
     import torch
     from tensordict import TensorDict, TensorDictBase
     from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, Unbounded

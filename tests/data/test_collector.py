@@ -298,7 +298,7 @@ def _readonly(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("_readonly")
 def test_a_directory_without_permission_is_an_error(tmp_path: Path) -> None:
     path = Path("/proc/worldloom") if os.geteuid() == 0 else tmp_path / "readonly" / "d"  # root may write anywhere else
-    with pytest.raises(DatasetError, match="cannot create .*; expected a directory that you may write to"):
+    with pytest.raises(DatasetError, match=r"cannot create .*; expected a directory that you may write to"):
         Collector(path, "catch", **SMALL).run()
 
 
