@@ -52,9 +52,10 @@ class WholeDataset:
     def require_complete(self) -> None:
         """Raise IncompleteDataset unless the collection has ended."""
         if not self.is_complete:
+            fleet = " --fleet" if self.description.parts else ""
             raise IncompleteDataset(
                 f"{self.directory} is incomplete: expected a complete dataset; go on with "
-                f"`worldloom collect --resume -o {self.directory}`"
+                f"`worldloom collect --resume{fleet} -o {self.directory}`"
             )
 
     def read(self, names: Sequence[str], lanes: slice, steps: slice) -> Arrays:
