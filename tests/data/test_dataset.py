@@ -151,7 +151,7 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
         assert found[name].dtype == values.dtype
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(drawn=table, data=st.data())
 def test_rectangles_and_rows_are_those_that_were_written(
     tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, Any], data: st.DataObject
@@ -169,7 +169,7 @@ def test_rectangles_and_rows_are_those_that_were_written(
     assert len(dataset) == dataset.num_rows == len(flat["last"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(drawn=table)
 def test_episodes_and_transitions_are_those_of_a_plain_loop(
     tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, Any]
@@ -202,7 +202,7 @@ def test_episodes_and_transitions_are_those_of_a_plain_loop(
         assert_same(batch, chosen | {"next.matrix": expected["matrix"][lanes, steps + 1]})
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     drawn=table,
     length=st.integers(1, 20),
@@ -252,7 +252,7 @@ def test_sequences_are_windows_of_lanes(
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20], ids=["network", "memory"])
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(count=st.integers(1, 3000), seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 9))
 def test_a_shuffle_is_a_permutation(limit: int, count: int, seed: int, epoch: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
