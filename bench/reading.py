@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import torch
-from torch.utils.data import DataLoader, Dataset
 
 import worldloom.data
+from worldloom.extras import explain_missing_extra
+
+with explain_missing_extra("worldloom.bench.reading", "torch"):
+    import torch
+    from torch.utils.data import DataLoader, Dataset
 
 BATCH, LENGTH, WORKERS = 64, 16, 2
 FRAMES, REWARDS = "eye.rgb", "reward"

@@ -140,7 +140,8 @@ def test_every_module_imports_from_the_wheel_alone(fresh_python: Path, tmp_path:
     assert set(found) == expected
     adaptors = "worldloom.client.adaptors"
     extras = {f"{adaptors}.{name}": name for name in ("pettingzoo", "rllib", "sb3", "torchrl")}
-    extras["worldloom.bench.learners"] = "sb3"
+    extras |= {"worldloom.bench.learners": "sb3", "worldloom.bench.reading": "torch"}
+    extras["worldloom.data.torch_datasets"] = "torch"
     assert {name: found.pop(name) for name in extras} == extras
     environment = fresh_python.parents[1]
     strangers = {name: path for name, path in found.items() if not Path(path).is_relative_to(environment)}
