@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from worldloom.data.collection import STATE_FILES
-from worldloom.data.errors import DatasetError
+from worldloom.data.errors import DamagedDataset, DatasetError
 from worldloom.data.files import TEMPORARY_SUFFIX, StoredFile, checksum_of_file, is_locked
 from worldloom.data.index import Index, parse_index
 from worldloom.data.layout import (
@@ -57,6 +57,14 @@ class Check:
     def is_good(self) -> bool:
         """True if nothing is damaged. The dataset may still be incomplete."""
         return not self.problems
+
+
+def require_good(directory: "str | os.PathLike[str]") -> None:
+    """Raise DamagedDataset if a file of a dataset is not as it was written."""
+    problems = check_dataset(directory).problems
+    if problems:
+        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise DamagedDataset(f"{directory} is damaged: {problems[0]}{more}; `worldloom data check` lists all")
 
 
 def check_dataset(

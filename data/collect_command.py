@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
 from worldloom.client.errors import ClientError
-from worldloom.data.collection import Progress
+from worldloom.data.collection import Progress, Stopped
 from worldloom.data.collector import Collector
 from worldloom.data.layout import CARD_FILE, DESCRIPTION_FILE, FILM_FILE, SHEET_FILE
 from worldloom.render.choose import NAMES
@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="directory of the dataset")
     parser.add_argument("--lanes", type=int, metavar="N", help="lanes that are stepped at once (default: 64)")
     parser.add_argument(
-        "--steps", type=int, metavar="N", help="rows of all lanes together, rounded up (default: 100000)"
+        "--steps",
+        type=int,
+        metavar="N",
+        help="rows of all lanes together, rounded up to as many for each, at least 2 (default: 100000)",
     )
     parser.add_argument(
         "--policy", metavar="POLICY", help="random, idle, or MODULE:CALLABLE of your own (default: random)"
@@ -96,25 +99,24 @@ def _size(text: str) -> tuple[int, int]:
 def run(args: argparse.Namespace) -> int:
     """Collect a dataset, and say where it is; return the exit code. SIGTERM and SIGHUP stop it as Ctrl-C does."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else clients log that their server has ended
-    before = {one: signal.signal(one, _stop) for one in (signal.SIGTERM, signal.SIGHUP)}
+    signals = _StopSignals()
     try:
-        collect = _make_collector(args)
+        collect = _make_collector(args, signals.poll)
         with show_progress(f"collecting {args.out}") as update:
             progress = collect(lambda now: update(now.drawn_rows / now.all_rows, describe_progress(now)))
         exported = None if args.minari is None else _export_to_minari(args)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, Stopped):
         start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
         has_begun = (args.out / DESCRIPTION_FILE).exists()
         where = "" if args.fleet is None else f" --fleet {args.fleet}"
         command = f"worldloom collect --resume{where} -o {args.out}"
         advice = f"go on with: {command}" if has_begun else "nothing was collected yet"
         print(f"{start}stopped; {advice}", file=sys.stderr)
-        return EXIT_INTERRUPTED if not error.args else 128 + int(error.args[0])
+        return EXIT_INTERRUPTED if signals.number is None else 128 + signals.number
     except ClientError as error:  # of an env that could not be made
         raise RuntimeError(str(error)) from error
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        signals.restore()
     print(f"{args.out}: {describe_result(progress)}")
     shown = [name for name in (CARD_FILE, SHEET_FILE, FILM_FILE) if (args.out / name).exists()]
     if shown:
@@ -131,11 +133,40 @@ def _export_to_minari(args: argparse.Namespace) -> Path:
         return export_minari(args.out, args.minari, on_progress=lambda fraction: update(fraction, ""))
 
 
-def _stop(number: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt(number)
+class _StopSignals:
+    """Signals that stop a collection: the first one when it comes to its next step, a further one at once.
+
+    An exception that a signal raises at any place may meet an import, which leaves modules half made and locks held.
+    Before the first step is asked about, such as while kernels are compiled, the first signal raises it nevertheless.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        """The signal that came first."""
+        self._is_polled = False
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = {one: signal.signal(one, self._handle) for one in numbers}
+
+    def poll(self) -> bool:
+        """Return whether a signal has come."""
+        self._is_polled = True
+        return self.number is not None
+
+    def restore(self) -> None:
+        """Give the signals back to those who had them before."""
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        is_first = self.number is None
+        self.number = self.number or number
+        if not (self._is_polled and is_first):
+            raise KeyboardInterrupt
 
 
-def _make_collector(args: argparse.Namespace) -> Callable[[Callable[[Progress], object]], Progress]:
+def _make_collector(
+    args: argparse.Namespace, should_stop: Callable[[], bool]
+) -> Callable[[Callable[[Progress], object]], Progress]:
     """Return the function that collects, and reports its progress to a function; arguments are checked before."""
     arguments = _make_arguments(args)
     if args.minari is not None:
@@ -151,7 +182,7 @@ def _make_collector(args: argparse.Namespace) -> Callable[[Callable[[Progress], 
     address, env_arguments = _find_server(args)
     make = partial(Collector, args.out, family, address=address, env_arguments=env_arguments, **arguments)
     make()  # which checks the arguments
-    return lambda report: make(on_progress=report).run()
+    return lambda report: make(on_progress=report, should_stop=should_stop).run()
 
 
 def _make_fleet_collector(
@@ -190,6 +221,8 @@ def _make_arguments(args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.observations is not None:
         found["observations"] = [name.strip() for name in args.observations.split(",") if name.strip()]
+        if not found["observations"]:
+            raise ValueError(f"--observations is {args.observations!r}: expected names, such as eye.rgb,position")
     if args.size is not None:
         found["width"], found["height"] = args.size
     words = list(args.more_words)

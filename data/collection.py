@@ -110,12 +110,14 @@ class Collection:
         on_step: Callable[[Step], object] | None,
         on_shard: Callable[[Progress], object] | None,
         on_progress: Callable[[Progress], object] | None,
+        should_stop: Callable[[], bool] | None,
     ) -> None:
         """Take what a collection needs; `index` is added to as shards become complete."""
         self._directory = directory
         self._env, self._policy, self._description, self._index = env, policy, description, index
         self._writers = writers
         self._on_step, self._on_shard, self._on_progress = on_step, on_shard, on_progress
+        self._should_stop = should_stop
         seeds = np.random.SeedSequence([description.seed % 2**64, description.first_lane])
         self._generator = np.random.Generator(np.random.PCG64(seeds))
         self._episodes = EpisodeTracker(description)
@@ -143,6 +145,7 @@ class Collection:
         parts = min(2 + self._writers, description.shards - first)
         writer = ShardWriter(self._directory, description, self._writers, self._note_entry)
         try:
+            self._check_stop()
             self._env.reset()
             if first:
                 self._resume()
@@ -170,6 +173,7 @@ class Collection:
         begin, count = part * description.shard_steps, description.steps_in(shard)
         for k in range(count):
             number = shard * description.shard_steps + k
+            self._check_stop()
             if k == count - 1 and is_next_free is not None:
                 is_next_free.result()  # the step draws into the next part
             observations = rollout.begin()
@@ -188,6 +192,10 @@ class Collection:
             self._drawn_rows += description.lanes
         return self._make_rows(shard, rollout, slice(begin, begin + count))
 
+    def _check_stop(self) -> None:
+        if self._should_stop is not None and self._should_stop():
+            raise Stopped("stopped as asked for")
+
     def _report(self, interval_s: float) -> None:
         if self._on_progress is not None and time.monotonic() >= self._reported_s + interval_s:
             self._reported_s = time.monotonic()
@@ -198,7 +206,7 @@ class Collection:
             return self._policy.act(observations, self._generator, self._is_first)
         except PolicyError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # whatever a user's code raises but an interrupt
             raise PolicyError(
                 f"the policy {self._policy.name} failed at step {number}: {type(error).__name__}: {error}"
             ) from error
@@ -276,6 +284,7 @@ class Collection:
             self._episodes.advance(rows)
             self._is_first = rows["last"][-1]
             for k in range(steps.stop - steps.start):
+                self._check_stop()
                 actions = {}
                 for column, name in self._actions.items():
                     actions[name] = rows[column][k].copy()
@@ -287,14 +296,18 @@ class Collection:
         """Return the error that users see: what happened, what is complete, and how to go on."""
         kept = f"{self._index.rows:,} of {self._description.rows:,} rows are complete; --resume goes on from there"
         if isinstance(error, OSError):
-            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            kept += ", once there is room" if is_full else ""
-            return DatasetError(f"cannot write to {self._directory}: {error.strerror or error}; {kept}")
+            return explain_os_error(error, self._directory, kept)
         if isinstance(error, PolicyError | Stopped):
             return type(error)(f"{error}; {kept}")
         if isinstance(error, ClientError):
             return DatasetError(f"{error}; {kept}")
         return error
+
+
+def explain_os_error(error: OSError, directory: Path, kept: str) -> DatasetError:
+    """Return the error that users see if a directory cannot be written to; `kept` says what is complete."""
+    room = ", once there is room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return DatasetError(f"cannot write to {directory}: {error.strerror or error}; {kept}{room}")
 
 
 class EpisodeTracker:

@@ -16,7 +16,7 @@ from worldloom.client import VectorEnv
 from worldloom.client.arguments import parse_integer
 from worldloom.client.rollout import MAX_ROLLOUT_STEPS
 from worldloom.client.vector_world import is_frame
-from worldloom.data.collection import STATE_FILES, Collection, Progress, Step
+from worldloom.data.collection import STATE_FILES, Collection, Progress, Step, explain_os_error
 from worldloom.data.errors import DatasetError, PolicyError
 from worldloom.data.files import TEMPORARY_SUFFIX, hold_directory, remove, replace_file
 from worldloom.data.finish import finish_dataset
@@ -72,6 +72,7 @@ class Collector:
         on_step: Callable[[Step], object] | None = None,
         on_shard: Callable[[Progress], object] | None = None,
         on_progress: Callable[[Progress], object] | None = None,
+        should_stop: Callable[[], bool] | None = None,
         first_lane: int = 0,
         all_lanes: int | None = None,
     ) -> None:
@@ -103,6 +104,8 @@ class Collector:
             on_step: Called with each step; a return value of False stops the collection, which can be resumed.
             on_shard: Called with the progress after each shard, by one of the writers' threads.
             on_progress: Called with the progress a few times a second and at the end, by the thread that runs it.
+            should_stop: Called before each step, and each step that is replayed; True stops the collection, which can
+                be resumed.
             first_lane: The number of the first lane, if others collect further lanes of the same dataset.
             all_lanes: The number of lanes of all these collectors together.
         """
@@ -129,6 +132,7 @@ class Collector:
         self._resume = resume
         self._address, self._env_arguments = address, dict(env_arguments or {})
         self._callbacks: dict[str, Any] = {"on_step": on_step, "on_shard": on_shard, "on_progress": on_progress}
+        self._callbacks |= {"should_stop": should_stop}
         self._first_lane, self._all_lanes = first_lane, all_lanes
         self.transport = ""
         """Transport of the env, once there is one."""
@@ -175,7 +179,11 @@ class Collector:
                 **self._callbacks,
             )
             collection.run()
-        finish_dataset(self.directory, description, index)
+        try:
+            finish_dataset(self.directory, description, index)
+        except OSError as error:
+            kept = "all rows are complete; --resume writes the rest"
+            raise explain_os_error(error, self.directory, kept) from error
         return collection.progress()
 
     def find_description(self) -> Description | None:
@@ -300,7 +308,7 @@ def _default_writers(description: Description) -> int:
 
 def _check_arguments(given: Mapping[str, Any], writers: int | None) -> None:
     """Raise ValueError or TypeError for arguments that can be checked without an env."""
-    limits = {"lanes": (1, 2**31 - 1), "steps": (1, 2**62), "seed": (-(2**63), 2**64 - 1)}
+    limits = {"lanes": (1, 2**31 - 1), "steps": (1, 2**62), "seed": (0, 2**64 - 1)}
     for name, (least, greatest) in limits.items():
         if name in given:
             parse_integer(name, given[name], least, greatest)
@@ -328,9 +336,8 @@ def _compare(description: Description, given: Mapping[str, Any]) -> None:
         **description.arguments,
     }
     given = dict(given)
-    if "steps" in given:
-        before["steps"] = description.steps
-        given["steps"] = steps_of_each_lane(given["steps"], description.all_lanes)
+    if "steps" in given and steps_of_each_lane(given["steps"], description.all_lanes) != description.steps:
+        before["steps"] = description.steps * description.all_lanes
     if "pictures" in given:
         before["pictures"], given["pictures"] = description.pictures, str(Pictures.parse(given["pictures"]))
     if isinstance(given.get("policy"), str):

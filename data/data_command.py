@@ -108,7 +108,7 @@ def _info(args: argparse.Namespace) -> int:
     print_columns([(one.name, one.dtype, " × ".join(map(str, one.shape)), _role(one)) for one in description.columns])
     print()
     print_heading("How to read it")
-    print_text(f'from worldloom.data import Dataset; dataset = Dataset("{args.directory}")', indent=2)
+    print_text(f"from worldloom.data import Dataset; dataset = Dataset({str(args.directory)!r})", indent=2)
     command = make_command(description)
     if command is not None:
         print()

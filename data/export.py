@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from worldloom.data.check import require_good
 from worldloom.data.collection import EpisodeTracker
 from worldloom.data.errors import DatasetError
 from worldloom.data.files import TEMPORARY_SUFFIX, flush_directory, lock_directory, remove, replace_file
@@ -49,6 +50,7 @@ def export_dataset(
     chosen = Pictures.parse(RAW if format == "npy" else pictures or "zstd")
     whole = WholeDataset(source)
     whole.require_complete()
+    require_good(source)
     description = _describe(whole.description, format, chosen)
     with beside(Path(target)) as temporary:
         (temporary / SHARDS_DIRECTORY).mkdir()

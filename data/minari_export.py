@@ -17,6 +17,7 @@ import numpy as np
 
 from worldloom.client.registration import list_env_ids
 from worldloom.data.card import make_command
+from worldloom.data.check import require_good
 from worldloom.data.errors import DatasetError
 from worldloom.data.export import beside
 from worldloom.data.files import checksum_of
@@ -83,6 +84,7 @@ def export_minari(
         "requirements": [f"worldloom=={whole.description.versions.get('worldloom', '0')}"],
         _SOURCE_KEY: stamp,
     }
+    require_good(source)
     _make_namespace(minari, dataset_id)
     with beside(target) as temporary:
         _write(minari, whole, temporary / "data", metadata, cut_episodes, on_progress)

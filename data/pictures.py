@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import simplejpeg
-from PIL import Image
+from PIL import Image, PngImagePlugin, WebPImagePlugin  # noqa: F401  # else Pillow imports them in a writer's thread
 
 from worldloom.data.layout import Column, Pictures
 

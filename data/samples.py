@@ -4,11 +4,13 @@ All samples are windows of rows of one lane. The order of a shuffle follows from
 of it can be computed by itself, so that several processes share an epoch out without telling each other anything.
 """
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from worldloom.client.arguments import parse_integer
 from worldloom.data.layout import Arrays, Column
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class Samples:
 
     def __getitem__(self, index: int) -> Arrays:
         """Return one sample."""
-        return {name: array[0] for name, array in self.batch([index]).items()}
+        return {name: array[0] for name, array in self.batch([operator.index(index)]).items()}
 
     def __iter__(self) -> Iterator[Arrays]:
         for index in range(len(self)):
@@ -179,10 +181,14 @@ class BatchOrder:
         epoch: int = 0,
         drop_last: bool = True,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}: expected at least 1")
+        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("epoch", epoch, 0)):
+            parse_integer(name, value, least, 2**64 - 1)
         self._count, self._batch_size = count, batch_size
         self._batches = count // batch_size if drop_last else -(-count // batch_size)
+        if not self._batches:
+            raise ValueError(
+                f"batch_size is {batch_size}, of {count} samples: expected at most as many, or drop_last=False"
+            )
         self._shuffle = Shuffle(count, seed, epoch) if shuffle else None
 
     def __len__(self) -> int:
