@@ -1,6 +1,8 @@
 """Datasets against a plain loop over an env, and runs that were stopped against those that were not."""
 
+import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worldloom.client import VectorEnv
+from worldloom.data import collector
 from worldloom.data.collection import Step, Stopped
 from worldloom.data.collector import Collector
 from worldloom.data.errors import DatasetError, PolicyError
@@ -142,7 +145,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
     arguments |= {"format": format} if format == "npy" else {"pictures": pictures}
     Collector(folder / "whole", "catch", policy=Alternating(), **arguments).run()
     for stop in sorted(stops):
-        collector = Collector(
+        stopped = Collector(
             folder / "parts",
             "catch",
             policy=Alternating(),
@@ -151,7 +154,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
             **arguments,
         )
         try:
-            collector.run()
+            stopped.run()
         except Stopped:
             continue
     Collector(folder / "parts", policy=Alternating(), resume=True, **({} if stops else arguments), family="catch").run()
@@ -210,6 +213,7 @@ def test_callbacks_see_every_step_and_shard(tmp_path: Path) -> None:
         (lambda observations, generator: np.zeros(5, int), "returned wrong actions at step 0"),
         (lambda observations, generator: 1 / 0, "failed at step 0: ZeroDivisionError"),
         (lambda observations: {}, "failed at step 0: TypeError"),
+        (lambda observations, generator: sys.exit(0), "failed at step 0: SystemExit"),
         ("nothing.like.this:act", "there is no module"),
         ("os:no_such_name", "has no 'no_such_name'"),
         ("os:sep", "expected a callable"),
@@ -277,6 +281,29 @@ def test_a_dataset_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="has no dataset to resume"):
         Collector(tmp_path / "nothing", resume=True).run()
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_disk_that_is_full_at_the_end_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(collector, "finish_dataset", fail)
+    with pytest.raises(DatasetError, match=r"cannot write to .*all rows are complete; --resume .*once there is room"):
+        Collector(tmp_path / "d", "catch", **SMALL).run()
+    monkeypatch.undo()
+    Collector(tmp_path / "d", resume=True).run()
+    Collector(tmp_path / "e", "catch", **SMALL).run()
+    assert read_tree(tmp_path / "d") == read_tree(tmp_path / "e")
+
+
+def test_a_stop_that_is_asked_for_is_heard_in_a_replay(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {**SMALL, "shard_mb": 0.02}
+    with pytest.raises(Stopped):
+        Collector(tmp_path / "d", "catch", on_step=lambda step: step.number < 30, **arguments).run()
+    before, polls = read_tree(tmp_path / "d"), iter(range(5))
+    with pytest.raises(Stopped, match="stopped as asked for"):
+        Collector(tmp_path / "d", resume=True, should_stop=lambda: next(polls, None) is None).run()
+    assert read_tree(tmp_path / "d") == before
 
 
 def test_two_collectors_do_not_share_a_directory(tmp_path: Path) -> None:

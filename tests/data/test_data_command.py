@@ -42,7 +42,7 @@ def read_whole(directory: Path) -> dict[str, np.ndarray]:
 def test_info_tells_what_it_is(datasets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["data", "info", str(datasets / "parquet")]) == 0
     told = capsys.readouterr().out
-    assert "catch, 120 rows of 4 lanes" in told
+    assert "catch, 120 rows of 4 lanes" in " ".join(told.split())
     for line in (
         "state     complete",
         "policy    random",
@@ -50,7 +50,7 @@ def test_info_tells_what_it_is(datasets: Path, capsys: pytest.CaptureFixture[str
         "eye.rgb     uint8    8 × 8 × 3  observation, raw",
     ):
         assert line in told
-    assert "worldloom collect catch --lanes 4" in told
+    assert "worldloom collect catch --lanes 4" in " ".join(told.split())
     assert cli.main(["data", "info", str(datasets / "incomplete")]) == 0
     assert "incomplete: " in capsys.readouterr().out
 
@@ -92,6 +92,17 @@ def test_check_ends_with_1_if_something_is_damaged(
     assert "; incomplete, " in capsys.readouterr().out
     assert cli.main(["data", "check", str(tmp_path)]) == 1
     assert "expected the directory of a dataset" in capsys.readouterr().err
+
+
+def test_damage_is_not_exported(datasets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(datasets / "parquet", tmp_path / "copy")
+    shard = tmp_path / "copy" / "shards" / "00000.parquet"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    assert cli.main(["data", "export", str(tmp_path / "copy"), "--to", "npy", "-o", str(tmp_path / "npy")]) == 1
+    assert "is damaged: " in capsys.readouterr().err
+    assert not (tmp_path / "npy").exists()
 
 
 def test_show_prints_rows(datasets: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,6 +238,10 @@ def test_sequences_are_windows_of_lanes(
         if within_episodes:
             assert len(set(found["episode"])) == 1
     options: dict[str, Any] = {"shuffle": shuffle, "seed": 3, "epoch": 2, "drop_last": drop_last}
+    if not (len(begins) // batch_size if drop_last else len(begins)):
+        with pytest.raises(ValueError, match="expected at most as many"):
+            sequences.batches(batch_size, **options)
+        return
     order = BatchOrder(len(begins), batch_size, **options)
     batches = list(sequences.batches(batch_size, **options))
     assert len(batches) == len(order) == (len(begins) // batch_size if drop_last else -(-len(begins) // batch_size))
