@@ -29,9 +29,9 @@ from worldloom.data.policies import LoadedPolicy
 
 LANES = 1024
 ROUND_S = 2.0
-COLLECT_S = 5.0
+COLLECT_S = 4.0
 """Length of a collection: long against the time that its memory takes to be had from the system, which is once."""
-ROUNDS = 5
+ROUNDS = 3
 MAX_ROWS = 700_000
 """Rows of a run at most: 8.6 GB of frames."""
 _SHARD_STEPS = 10
@@ -238,7 +238,7 @@ def bench_collecting_parquet(report: Report, pictures: str, place: Callable[[], 
         encoding = Encoding(stepping, family, pictures)
         runs = {"stepping": stepping.play, "encoding": encoding.play, "parquet": collecting.play}
         with stepping.env:
-            rounds = report.in_turn(runs, ROUND_S, ROUNDS - 2)
+            rounds = report.in_turn(runs, ROUND_S, ROUNDS)
     name = where.name
     shares = [
         rate / combined_rate(a, b)
@@ -316,7 +316,7 @@ def bench_plain_loops(report: Report, family: str) -> None:
         minari_loop, collecting = PlainMinari(family), Collecting(where, family)
         runs = {"worldloom": collecting.play, "h5py": plain.play, "h5py lzf": packed.play, "minari": minari_loop.play}
         with plain.env, packed.env, contextlib.closing(minari_loop.env):
-            rounds = report.in_turn(runs, ROUND_S, ROUNDS - 2)
+            rounds = report.in_turn(runs, ROUND_S, ROUNDS)
     sizes = {"worldloom": collecting.bytes_per_row, "h5py": plain.bytes_per_row, "h5py lzf": packed.bytes_per_row}
     for other, text in (
         ("h5py", "a loop with h5py"),
