@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 TORCH=torch==2.13.0+cpu  # without CUDA, which takes gigabytes
 LEARNERS="gymnasium==1.4.0 stable-baselines3==2.9.2 torchrl==0.14.1 tensordict==0.14.3 pettingzoo==1.27.0"
 LEARNERS="$LEARNERS moviepy==2.2.1 array-api-compat==1.16.0"  # for Gymnasium's RecordVideo and NumpyToTorch
-LEARNERS="$LEARNERS minari[hdf5]==0.5.4"  # datasets exported to it, and h5py
+LEARNERS="$LEARNERS minari[hdf5]==0.5.4 duckdb==2.0.0 polars==2.1.0"  # readers of datasets on docs/collect.md
 OLDEST_GYMNASIUM=gymnasium==1.1.0
 ENVPOOL=envpool==1.2.5
 RLLIB=ray[rllib]==2.60.0
