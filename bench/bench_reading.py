@@ -71,7 +71,7 @@ def measure_in(folder: Path, report: Report) -> None:
         path = folder / f"frames{number}.h5"
         make_hdf5(path, Dataset(folder / "dataset0"), chunks, compression)
         runs[name] = make_run(path, "h5py")
-    rounds = report.in_turn(runs, ROUND_S, compared=("Parquet, zstd:1", PLAIN))
+    rounds = report.in_turn(runs, ROUND_S, 3, compared=("Parquet, zstd:1", PLAIN))
     for name in FORMATS:
         for other in CHUNKS:
             if other == PACKED and not name.endswith("zstd:1"):
