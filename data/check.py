@@ -30,7 +30,7 @@ from worldloom.data.layout import (
 
 _MAX_THREADS = 16
 _OF_ONE_MACHINE = ("renderer", "versions")
-"""What descriptions of parts may differ in."""
+"""Fields in which descriptions of parts may differ."""
 _TO_RESTORE = "restore it from a copy, or collect the dataset again"
 
 
@@ -119,7 +119,7 @@ def _compare(listed: _Listed) -> tuple[int, str]:
 
 
 class _Survey:
-    """What is where in a dataset and its parts, before the files are compared."""
+    """Files of a dataset and its parts, with their expected checksums, found before they are compared."""
 
     def __init__(self) -> None:
         self.found = Check()

@@ -82,7 +82,7 @@ class Step(NamedTuple):
 
     number: int
     observations: Mapping[str, np.ndarray]
-    """Those that the actions were chosen by."""
+    """Observations that the actions were chosen by."""
     actions: Mapping[str, np.ndarray]
     rewards: np.ndarray
     terminated: np.ndarray

@@ -97,7 +97,7 @@ def check_minari_id(dataset_id: str) -> None:
 
 
 class _Minari(NamedTuple):
-    """Those names of Minari that are used. It is imported when something is exported."""
+    """Names of Minari that are used. It is imported when something is exported."""
 
     MinariStorage: Any
     parse_dataset_id: Any

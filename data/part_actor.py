@@ -45,7 +45,7 @@ class PartReport:
     index: str | None = None
     """Content of the index, once the part is complete."""
     error: str = ""
-    """What was wrong, if the process ended without doing its job."""
+    """Error of a process that ended without doing its job."""
     is_temporary: bool = True
     """True if the error may not come again at another server, or later."""
     is_policy: bool = False
