@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Events(list[PartEvent]):
-    """What happened to parts."""
+    """Events of parts, in order."""
 
     def of(self, what: str) -> list[PartEvent]:
         return [one for one in self if one.what == what]

@@ -18,7 +18,7 @@ NEEDS_A_FLEET = re.compile(r"--fleet|worldloom\.fleet")
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each block printed, by its code."""
+    """Output of each block, by its code."""
     folder = tmp_path_factory.mktemp("page")
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder / "minari"), "OMP_NUM_THREADS": "1"}
     found = {}
