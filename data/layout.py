@@ -1,7 +1,7 @@
 """The layout of a dataset: its columns, its shards, and the file that describes them.
 
     DIRECTORY/
-        dataset.json        this description; written first, and never changed but for the node of a part that began again
+        dataset.json        this description; written first, and changed only if a part moves to another node
         index.jsonl         a line for each complete shard, and a last one for the complete dataset (`data/index.py`)
         shards/             00000.parquet, …, or directories 00000, … of .npy files (`data/parquet_shards.py`, …)
         README.md           the card: contents, and how to make it again
