@@ -27,6 +27,7 @@ FIELDS = (
     *("xpos", "xquat", "xmat", "xipos", "subtree_com"),
     *("geom_xpos", "geom_xmat", "site_xpos", "site_xmat"),
     *("cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "wrap_xpos"),
+    *("cinert", "cvel", "cfrc_ext", "qfrc_actuator", "qfrc_constraint"),
 )
 """Names of float64 arrays of an MjData, in the order of the columns of an address table [lanes, fields]."""
 QPOS, QVEL, ACT, CTRL, QACC_WARMSTART, SENSORDATA = range(6)

@@ -12,8 +12,9 @@ from hypothesis.extra.numpy import arrays
 from tests.support.dm_control_lanes import make_pool, without_drawing  # noqa: F401
 from worldloom.kernels.tables import F64
 from worldloom.worlds.mujoco.dm_control.rewards import REWARDS_BY_TASK
-from worldloom.worlds.mujoco.dm_control.rewards.base import TaskRewards, gaussian_tolerance, norm, tolerance
+from worldloom.worlds.mujoco.dm_control.rewards.base import TaskRewards, gaussian_tolerance, tolerance
 from worldloom.worlds.mujoco.dm_control.suite import TASKS
+from worldloom.worlds.mujoco.simulation.arithmetic import norm
 from worldloom.worlds.mujoco.simulation.data import Columns, LaneArrays
 
 pytestmark = pytest.mark.usefixtures("without_drawing")

@@ -11,12 +11,12 @@ from worldloom.worlds.mujoco.dm_control.rewards.base import (
     ZZ,
     TaskRewards,
     gaussian_tolerance,
-    norm,
     sensor_columns,
     small_control,
     tolerance,
 )
 from worldloom.worlds.mujoco.dm_control.suite import suite
+from worldloom.worlds.mujoco.simulation.arithmetic import norm
 from worldloom.worlds.mujoco.simulation.data import Columns, LaneArrays
 
 

@@ -1,9 +1,8 @@
 """Rewards and observations of dm_control tasks for many lanes at once, with the same bits as dm_control's own code.
 
-The same operations in the same order on arrays [n, ...] give the same bits, with two exceptions. NumPy squares a single
-number with the C library's pow, but an array by multiplication, or with its own vector code on processors with AVX-512;
-the three differ in the last bit now and then. So where dm_control computes a gaussian tolerance of a single number,
-`gaussian_tolerance` is used. And norms go through BLAS, as `numpy.linalg.norm` does for a vector.
+The same operations in the same order on arrays [n, ...] give the same bits, with the exceptions that
+`worlds/mujoco/simulation/arithmetic.py` names. So where dm_control computes a gaussian tolerance of a single number,
+`gaussian_tolerance` is used.
 
 The family compares these rewards with dm_control's before it uses them: dm_control or NumPy may change.
 """
@@ -18,6 +17,7 @@ import numpy as np
 
 from worldloom.kernels.compiling import kernel_holding_gil
 from worldloom.kernels.tables import F64
+from worldloom.worlds.mujoco.simulation.arithmetic import pow_each
 from worldloom.worlds.mujoco.simulation.data import LaneArrays
 
 XX, XY, XZ, YX, YY, YZ, ZX, ZY, ZZ = range(9)
@@ -62,16 +62,6 @@ def write_remainder(excess: F64, loss: F64, out: F64) -> None:
     """Write 1 less the loss of each element, and 0 where the excess is 1 or more."""
     for k in range(excess.size):
         out[k] = 1.0 - loss[k] if abs(excess[k]) < 1.0 else 0.0
-
-
-@kernel_holding_gil
-def pow_each(x: F64, exponent: float, out: F64) -> None:
-    """Raise each element to a power with the C library's pow, as Python and NumPy do with a single number.
-
-    The exponent is an argument, since a constant one would be compiled into multiplications.
-    """
-    for k in range(x.size):
-        out[k] = x[k] ** exponent
 
 
 def tolerance(
@@ -119,11 +109,6 @@ def _sigmoid_scale(sigmoid: str, value_at_margin: float) -> float:
     if sigmoid == "gaussian":
         return float(np.sqrt(-2 * np.log(value_at_margin)))
     return float(np.sqrt(1 - value_at_margin)) if sigmoid == "quadratic" else 1.0 - value_at_margin
-
-
-def norm(vectors: F64) -> F64:
-    """Return the lengths of vectors [n, k]."""
-    return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))
 
 
 def small_control(lanes: LaneArrays) -> F64:
