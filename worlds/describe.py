@@ -15,6 +15,8 @@ from worldloom.worlds.settings import Setting, format_number
 
 _MAX_LISTED_CHOICES = 5
 """Most choices of a setting that are listed in a table."""
+_MAX_SHOWN_TEXT = 200
+"""Most characters of a setting's value that a description has."""
 
 Description: TypeAlias = dict[str, Any]
 
@@ -38,10 +40,10 @@ def describe(family: type[Family], settings: Mapping[str, object] | None = None)
     Actions, observations and cameras may depend on the settings. If a required setting is missing, they are empty.
     """
     settings = {} if settings is None else settings
-    missing = [name for name in family.required_settings if name not in settings]
+    missing = family.missing_settings(settings)
     if missing:
         table = [
-            describe_setting(setting) | {"value": settings.get(setting.name, setting.default)}
+            describe_setting(setting) | {"value": _shown_value(settings.get(setting.name, setting.default))}
             for setting in family.settings
         ]
         empty: Description = {name: [] for name in ("actions", "observations", "cameras", "labels")}
@@ -65,7 +67,8 @@ def describe_built(built: Family) -> Description:
         "seeds": built.seed_text,
         "missing": [],
         "settings": [
-            describe_setting(setting) | {"value": built.setting_values[setting.name]} for setting in built.settings
+            describe_setting(setting) | {"value": _shown_value(built.setting_values[setting.name])}
+            for setting in built.settings
         ],
         "agents": built.agents,
         "max_steps": built.max_steps,
@@ -102,12 +105,19 @@ def format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _shown_value(value: object) -> object:
+    """Return a setting's value for a description: of bytes their number, of a long text the beginning."""
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes" if value else ""
+    return f"{value[:_MAX_SHOWN_TEXT]}…" if isinstance(value, str) and len(value) > _MAX_SHOWN_TEXT else value
+
+
 def describe_setting(setting: Setting) -> Description:
     """Return the description of a setting, without a value."""
     return {
         "name": setting.name,
         "type": setting.type_name,
-        "default": setting.default,
+        "default": _shown_value(setting.default),
         "minimum": setting.minimum,
         "maximum": setting.maximum,
         "choices": list(setting.choices),

@@ -10,7 +10,7 @@ server deal with them.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -42,6 +42,8 @@ class Spec:
     maximum: Bound = None
     hidden: bool = False
     """True if the frames do not show it: use it to evaluate a learner, not as its input."""
+    idle: tuple[float, ...] | None = None
+    """Value of an action that is not sent, as a flat tuple; zeros, or the values in range nearest to them, if None."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,10 @@ class StepResult(NamedTuple):
 
     reward: F32 | F64  # [n, agents], of the family's reward_dtype
     terminated: NDArray[np.bool_]  # [n] the episode is over by the rules of the family
+
+
+class ActionError(ValueError):
+    """Actions that were rejected; the message says which, what was expected and what came."""
 
 
 class LaneErrors(Exception):  # noqa: N818  # not an error itself: some lanes have one, the others were stepped
@@ -127,7 +133,7 @@ class Family(ABC):
     """Description in one sentence."""
     settings: ClassVar[tuple[Setting, ...]]
     required_settings: ClassVar[tuple[str, ...]] = ()
-    """Names of settings whose default cannot be used: users must pass a value."""
+    """Names of settings whose default cannot be used: users must pass a value. See `missing_settings`."""
     labels: tuple[str, ...]
     """Meaning of each number in a segmentation frame: `labels[k]` describes label k. Label 0 is the sky."""
 
@@ -150,10 +156,16 @@ class Family(ABC):
 
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
         self.setting_values: dict[str, Value] = parse_settings(self.settings, settings)
+        missing = self.missing_settings(settings)
         for setting in self.settings:
-            if setting.name in self.required_settings and setting.name not in settings:
+            if setting.name in missing:
                 raise SettingError(f"setting {setting.name!r} is missing: expected {setting.expected}. {setting.text}")
         self.assets = assets
+
+    @classmethod
+    def missing_settings(cls, given: Collection[str]) -> list[str]:
+        """Return the settings that these lack; override it where one setting can replace another."""
+        return [name for name in cls.required_settings if name not in given]
 
     seed_text: ClassVar[str] = (
         "Lane k of a world with seed s is the world of one lane with seed (s + k * 0x9E3779B97F4A7C15) mod 2**64; "
@@ -179,6 +191,12 @@ class Family(ABC):
         state = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self.state_fields().values())
         bookkeeping = _BOOKKEEPING_BYTES + self.agents * np.dtype(self.reward_dtype).itemsize
         return 2 * lanes * (state + bookkeeping + LANE_BYTES + self.rows_per_lane * ROW_BYTES)
+
+    def check_actions(self, actions: Mapping[str, np.ndarray]) -> None:  # noqa: B027  # most families need none
+        """Raise ActionError for actions [lanes, *shape] that are in the range of their specs, but not valid.
+
+        It is called with the actions that one agent has sent, before anything changes.
+        """
 
     @abstractmethod
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Value: TypeAlias = int | float | bool | str
+Value: TypeAlias = int | float | bool | str | bytes
 
-_TYPE_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+_TYPE_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text", bytes: "bytes"}
 
 _MAX_SHOWN = 100
 """Most characters of a value that an error message repeats."""
@@ -21,6 +21,14 @@ _MAX_SHOWN = 100
 
 class SettingError(ValueError):
     """A setting that was rejected; the message gives its name, the value and what was expected."""
+
+
+class SettingNotAllowedError(SettingError):
+    """A setting that the operator of the server does not allow; the message names the option that would."""
+
+
+class SettingTooLargeError(SettingError):
+    """A setting that takes more memory or time than the server gives; the message names the limit."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Setting:
 
     @property
     def type_name(self) -> str:
-        """Name of its type: int, float, bool or str."""
+        """Name of its type: int, float, bool, str or bytes."""
         return type(self.default).__name__
 
     @property
@@ -55,7 +63,10 @@ class Setting:
         """Return a value in this setting's type; raise SettingError if it does not fit.
 
         An integer may be of any integer type, a float of any integer or float type; arrays of one element count as it.
+        Bytes may be an array of uint8.
         """
+        if type(self.default) is bytes:
+            return self._parse_bytes(given)
         value: Any = given.item() if isinstance(given, np.generic | np.ndarray) and np.size(given) == 1 else given
         expected_type: Any = type(self.default)
         if expected_type is float and type(value) is int and abs(value) < 2**1023:
@@ -72,13 +83,24 @@ class Setting:
         parsed: Value = expected_type(value)
         return parsed
 
+    def _parse_bytes(self, given: object) -> bytes:
+        if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim == 1:
+            return given.tobytes()
+        if not isinstance(given, bytes | bytearray | memoryview):
+            raise SettingError(
+                f"setting {self.name!r} is {abbreviate(given)}: expected bytes, a list of uint8 in a message"
+            )
+        return bytes(given)  # the same object if it is bytes: these may be many
+
     def parse_text(self, text: str) -> Value:
         """Return the value that a text on a command line stands for; raise SettingError if it does not fit."""
+        if isinstance(self.default, bytes):
+            raise SettingError(f"setting {self.name!r} is for bytes: expected none on a command line; use a client")
         value: object = text
         try:
             if type(self.default) is bool:
                 value = {"true": True, "false": False}.get(text.lower(), text)
-            elif type(self.default) is not str:
+            elif not isinstance(self.default, str):
                 value = type(self.default)(text)
         except ValueError:
             pass  # no number: `parse` rejects the text, and its message shows it
@@ -87,7 +109,8 @@ class Setting:
 
 def abbreviate(given: object) -> str:
     """Return the repr of a value for an error message, cut to 100 characters: a value may be megabytes long."""
-    text = repr(given)
+    is_long = isinstance(given, str | bytes | bytearray) and len(given) > _MAX_SHOWN
+    text = repr(given[: _MAX_SHOWN + 1] if is_long else given)  # type: ignore[index]
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
@@ -138,4 +161,4 @@ def parse_assignments(table: Sequence[Setting], words: Sequence[str]) -> dict[st
 
 
 def _example(table: Sequence[Setting]) -> str:
-    return f"{table[0].name}={table[0].default}" if table else "none: there are no settings"
+    return f"{table[0].name}={table[0].default!s}" if table else "none: there are no settings"

@@ -17,7 +17,7 @@ from worldloom.worlds.settings import Setting, Value
 
 T = TypeVar("T")
 
-_SETTING_DTYPES = {"int": "int64", "float": "float64", "bool": "bool", "str": "str"}
+_SETTING_DTYPES = {"int": "int64", "float": "float64", "bool": "bool", "str": "str", "bytes": "str"}
 _DEFAULTS = "With the default settings of the family; if others change them, world.{} of a joined world has its own."
 _ANY_SIZE = {"height": -1, "width": -1}
 

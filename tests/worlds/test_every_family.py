@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ def modest(setting: Setting) -> st.SearchStrategy[Value]:
         return st.booleans()
     if isinstance(setting.default, str):
         return st.text(max_size=8)
+    assert not isinstance(setting.default, bytes)
     low = setting.default if setting.minimum is None else setting.minimum
     high = low + 2 * (abs(setting.default) + 1) if setting.maximum is None else setting.maximum
     high = min(high, max(low + 4, 2 * setting.default))
@@ -129,7 +131,8 @@ def test_any_settings_in_range_work(name: str, data: st.DataObject, renderer: CP
 def test_each_setting_works_at_its_ends(name: str, renderer: CPURenderer) -> None:
     for setting in find_family(name).settings:
         ends = [end for end in (setting.minimum, setting.maximum) if end is not None]
-        for value in setting.choices or [type(setting.default)(end) for end in ends]:
+        kind: Any = type(setting.default)
+        for value in setting.choices or [kind(end) for end in ends]:
             pool = make_pool(name, {setting.name: value})
             lanes = pool.add(lane_seeds(0, 2))
             for _ in run(pool, lanes, 4):

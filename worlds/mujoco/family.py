@@ -1,4 +1,4 @@
-"""The family `mujoco`: any MuJoCo model, from a file in a directory that the operator allows.
+"""The family `mujoco`: any MuJoCo model, from a file in a directory that the operator allows, or uploaded.
 
 An episode begins in the model's first keyframe, or in its default pose if it has none, with noise if the settings ask
 for it. A simulation that becomes unstable ends its episode.
@@ -17,7 +17,7 @@ The server loads a module with this code by the option `--family my_rewards:Mujo
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -30,12 +30,13 @@ from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Spec, State, StepResult
 from worldloom.worlds.mujoco.models.files import load_model
+from worldloom.worlds.mujoco.models.uploads import load_uploaded_model
 from worldloom.worlds.mujoco.simulation import physics
 from worldloom.worlds.mujoco.simulation.data import QPOS, QVEL, SENSORDATA, LaneArrays, ModelOverrides
 from worldloom.worlds.mujoco.simulation.family import Outcome, SimulatedFamily, control_spec
 from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR, gather
 from worldloom.worlds.random import normal
-from worldloom.worlds.settings import Setting
+from worldloom.worlds.settings import Setting, SettingError
 
 Reward: TypeAlias = Callable[[LaneArrays], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
 """Function of lanes after a step that returns their rewards [n], or rewards and whether each episode is over [n]."""
@@ -52,9 +53,11 @@ class Mujoco(SimulatedFamily):
     """Any MuJoCo model. The reward is 0, unless the operator has registered a reward function for the model."""
 
     name = "mujoco"
-    text = "Any MuJoCo model, from a file in a directory that the server allows."
+    text = "Any MuJoCo model, from a file in a directory that the server allows, or uploaded."
     settings = (
         Setting("model", "", "The model: path of an .xml file, relative to a directory of --model-dir."),
+        Setting("xml", "", "Instead of `model`: the text of the model, MJCF or URDF, if the server takes uploads."),
+        Setting("files", b"", "With `xml`: a ZIP archive of the files that the model refers to, by relative paths."),
         Setting("control_steps", 1, "MuJoCo steps in one step, all with the same control.", 1, 10_000),
         Setting("max_steps", 1000, "Steps after which an episode is interrupted.", 1, 1_000_000_000),
         Setting("noise", 0.0, "Standard deviation of the noise in the first positions and velocities.", 0, 1000),
@@ -65,7 +68,7 @@ class Mujoco(SimulatedFamily):
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
         super().__init__(settings, assets)
         name = str(self.setting_values["model"])
-        model = load_model(name)
+        model = self._load(settings, name)
         self.max_steps = int(self.setting_values["max_steps"])
         control_steps = int(self.setting_values["control_steps"])
         self.steps_per_s = 1.0 / (model.opt.timestep * control_steps)
@@ -84,7 +87,25 @@ class Mujoco(SimulatedFamily):
                 if field == SENSORDATA
             ),
         )
-        self._set_model(model, ModelOverrides((), model), physics.DIVERGED, name)
+        self._set_model(model, ModelOverrides((), model), physics.DIVERGED, name or "uploaded")
+
+    @classmethod
+    def missing_settings(cls, given: Collection[str]) -> list[str]:
+        """Return `model` unless it is given, or the text of a model."""
+        return [] if "xml" in given else super().missing_settings(given)
+
+    def _load(self, given: Collection[str], name: str) -> mujoco.MjModel:
+        """Return the model: that of the setting `model`, or the uploaded one."""
+        if "model" in given and ("xml" in given or "files" in given):
+            other = "xml" if "xml" in given else "files"
+            raise SettingError(
+                f"settings 'model' and {other!r} are both given: expected a model of the server or yours"
+            )
+        if "xml" not in given:
+            return load_model(name)
+        xml, files = self.setting_values["xml"], self.setting_values["files"]
+        assert isinstance(files, bytes)
+        return load_uploaded_model(str(xml), files)
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """Begin episodes in the first keyframe, or in the default pose, with noise."""
