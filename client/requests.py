@@ -197,15 +197,21 @@ def _encode_few(data: bytes, dtype: str) -> bytes:
 
 
 def pack_settings(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
-    """Pack the settings of a world or a join: numbers, bools, strings, or lists of them."""
+    """Pack the settings of a world or a join: numbers, bools, strings, or lists of them, or bytes."""
     packed = {}
     for name, value in settings.items():
         # NumPy converts an integer that fits uint64 only to a float.
         is_large = isinstance(value, int) and value > np.iinfo(np.int64).max
+        if isinstance(value, bytes | bytearray | memoryview):
+            data = bytes(value)
+            packed[name] = rpc.Tensor(uint8s=rpc.Tensor.Uint8Array(array=data), shape=[len(data)])
+            continue
         try:
             packed[name] = tensor_utils.pack_tensor(np.uint64(value) if is_large else value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"setting {name!r} is {value!r}: expected a number, a bool, a string or a list") from error
+            raise ValueError(
+                f"setting {name!r} is {repr(value)[:100]}: expected a number, a bool, a string, a list or bytes"
+            ) from error
     return packed
 
 

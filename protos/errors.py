@@ -5,7 +5,7 @@
     ├── DeadlineExceeded     another service did not answer in time
     ├── NotFound             no such world or property
     ├── AlreadyExists        a trial of that id is under way
-    ├── PermissionDenied     a property that cannot be read, written or listed
+    ├── PermissionDenied     a property that cannot be read, written or listed; a setting that the operator forbids
     ├── ResourceExhausted    a limit is reached; the text says which, and how to raise it
     ├── FailedPrecondition   a request that the stream's state does not allow: not joined, joined already
     ├── Unimplemented        an unknown extension or request
@@ -54,7 +54,7 @@ class AlreadyExists(RequestError):
 
 
 class PermissionDenied(RequestError):
-    """A property that cannot be read, written or listed."""
+    """A property that cannot be read, written or listed, or a setting that the operator forbids."""
 
     code = 7
 

@@ -12,6 +12,9 @@ from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_l
 from worldloom.server.logs import LogFormat, LogLevel
 from worldloom.server.options import ConfigError, add_flags, options_of, read_file
 
+_OTHER_SETTINGS_BYTES = 1 << 16
+"""Room for what a request has beside an upload."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -27,6 +30,12 @@ class Limits:
     """Pixels of one frame, width × height. The default has room for 1920 × 1080 and 2560 × 1440."""
     max_message_bytes: int = 4 << 20
     """Bytes of a request."""
+    allow_uploads: bool = False
+    """Take models of the family `mujoco` that clients upload. They are compiled in a process of their own."""
+    max_upload_bytes: int = 64 << 20
+    """Bytes of an uploaded model with its files, as it is sent; decompressed it may have four times as many."""
+    upload_timeout_s: float = 30.0
+    """Seconds to compile an uploaded model in."""
     max_reply_bytes: int = 256 << 20
     """Bytes of a reply. Without the join setting max_reply_bytes a stream gets 4 MiB at most, gRPC's own default."""
     max_shared_bytes: int = 4 << 30
@@ -41,6 +50,12 @@ class Limits:
     lost_world_s: float = 60.0
     """The same for a world whose stream created it, joined it and ended without leaving it: its client was killed, or
     lost its connection. A client that comes back finds its world for that long."""
+
+    @property
+    def max_request_bytes(self) -> int:
+        """Bytes of the largest request: an upload, where they are allowed, with room for its other settings."""
+        upload_bytes = self.max_upload_bytes + _OTHER_SETTINGS_BYTES if self.allow_uploads else 0
+        return max(self.max_message_bytes, upload_bytes)
 
 
 @dataclass(frozen=True)

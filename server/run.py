@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from worldloom.render.choose import choose, explain, make_renderer
 from worldloom.render.renderer import Renderer
-from worldloom.server.config import ServeConfig
+from worldloom.server.config import Limits, ServeConfig
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.memory import use_one_heap
@@ -28,6 +28,7 @@ from worldloom.server.transports.local_peers import AllowedUsers
 from worldloom.server.transports.local_socket import LocalSocket
 from worldloom.server.transports.open_streams import OpenStreams
 from worldloom.server.transports.security import TokenCheck, read_credentials, read_token
+from worldloom.worlds.uploads import UploadRules, set_upload_rules
 
 if TYPE_CHECKING:
     from worldloom.server.cogment.orchestrator.trials import Trials
@@ -44,12 +45,15 @@ _SWITCH_INTERVAL_S = 0.001
 Python's default of 5 ms is several times what a step takes."""
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 """Signals that stop a server."""
+_MAX_ASSET_BYTES = 1 << 30
+"""Bytes of meshes and textures from which on a server takes no more uploads: they stay until it ends."""
 SERVICE: str = dm_env_rpc_pb2.DESCRIPTOR.services_by_name["Environment"].full_name
 
 
 def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT. Errors at the start are raised, and leave nothing behind."""
     set_up_logs(config.log_level, config.log_format)
+    set_upload_rules(_upload_rules(config.limits))
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     use_one_heap()
     credentials = read_credentials(config.tls_cert, config.tls_key, config.tls_client_ca)
@@ -63,6 +67,16 @@ def serve(config: ServeConfig) -> None:
     with contextlib.ExitStack() as at_the_end:
         local = _open_local_socket(config, engine, open_streams, token, at_the_end)
         _run(config, credentials, token, engine, open_streams, streams, local, settings)
+
+
+def _upload_rules(limits: Limits) -> UploadRules:
+    return UploadRules(
+        is_allowed=limits.allow_uploads,
+        is_isolated=True,
+        max_bytes=limits.max_upload_bytes,
+        timeout_s=limits.upload_timeout_s,
+        max_asset_bytes=_MAX_ASSET_BYTES,
+    )
 
 
 def _run(

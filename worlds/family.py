@@ -17,7 +17,8 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.tables import F32, F64, I32, I64
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
+from worldloom.kernels.tables import F32, F64, I32, I64, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import LANE_BYTES, ROW_BYTES, Scene
 from worldloom.worlds.random import lane_seeds
@@ -52,6 +53,15 @@ class Camera:
 
     name: str
     text: str
+    outputs: tuple[str, ...] = OUTPUT_NAMES
+    """Names of the outputs that it can be asked for."""
+    is_drawn: bool = True
+    """False if its frames are pictures that the family supplies (`Family.picture`); outputs are then rgb and gray."""
+
+    @property
+    def output_bits(self) -> int:
+        """Bits of its outputs."""
+        return output_bits(self.outputs)
 
 
 class CameraPlacement(NamedTuple):
@@ -69,6 +79,7 @@ class StepResult(NamedTuple):
 
     reward: F32 | F64  # [n, agents], of the family's reward_dtype
     terminated: NDArray[np.bool_]  # [n] the episode is over by the rules of the family
+    truncated: NDArray[np.bool_] | None = None  # [n] it is interrupted, beside those at the limit of `max_steps`
 
 
 class ActionError(ValueError):
@@ -221,6 +232,12 @@ class Family(ABC):
     @abstractmethod
     def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         """Return the pose and projection of one agent's camera in these lanes."""
+
+    def picture(self, state: State, lanes: I64, camera: str, agent: int, width: int, height: int) -> U8:
+        """Return the pictures of a camera that is not drawn, [n, height, width, 3]. Making them changes nothing."""
+        raise NotImplementedError(
+            f"camera {camera!r} of {self.name} is not drawn: expected the family to override this"
+        )
 
     def free(self, lanes: I64, scene: Scene, scene_lanes: I32) -> None:  # noqa: B027  # most families need none
         """Free what lanes hold outside of their state and their instance rows; they are not used any more."""

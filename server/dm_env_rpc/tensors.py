@@ -22,6 +22,7 @@ MAX_SETTINGS = 256
 MAX_SETTING_ELEMENTS = 65_536
 MAX_NAME_LENGTH = 256
 MAX_TEXT_LENGTH = 1 << 16
+"""Characters of a text in a list of them. A single one may be as long as a request."""
 MAX_TEXT_TOTAL = 1 << 20
 """Elements times the longest of them in an array of texts: NumPy stores each with the length of the longest."""
 
@@ -264,7 +265,7 @@ def pack(tensor: Tensor, value: np.ndarray) -> None:
 
 
 def settings_from(tensors: Mapping[str, Tensor]) -> dict[str, object]:
-    """Return settings as Python values: a single value where the shape is empty, else a list."""
+    """Return settings as Python values: a single value where the shape is empty, else a list, bytes for uint8."""
     if len(tensors) > MAX_SETTINGS:
         raise InvalidArgument(f"{len(tensors)} settings came: expected {MAX_SETTINGS} at most")
     # In order of their names: of several errors, the same one is always reported.
@@ -288,11 +289,13 @@ def _setting(name: str, tensor: Tensor) -> object:
         raise InvalidArgument(f"{what} has {payload or 'no payload'}: expected numbers, bools or strings")
     array = getattr(tensor, payload).array
     count = len(array)
-    if not count:
-        raise InvalidArgument(f"{what} is empty: expected a value, or a list of them")
     if len(tensor.shape) > 1:
         raise InvalidArgument(f"{what} has shape {_shown_shape(tensor.shape[:9])}: expected a single value or a list")
     length = tensor.shape[0] if tensor.shape else 1
+    if payload == "uint8s" and tensor.shape and (length < 0 or length == count):
+        return bytes(array)
+    if not count:
+        raise InvalidArgument(f"{what} is empty: expected a value, or a list of them")
     if max(count, length) > MAX_SETTING_ELEMENTS:
         raise InvalidArgument(f"{what} has {max(count, length)} elements: expected {MAX_SETTING_ELEMENTS} at most")
     if length == 0 or (length > 0 and count not in (1, length)):
@@ -300,7 +303,7 @@ def _setting(name: str, tensor: Tensor) -> object:
             f"{what} has shape {_shown_shape(tensor.shape[:])} and {_elements(count)}: expected a shape that fits"
         )
     values = np.frombuffer(array, np.int8).tolist() if payload == "int8s" else list(array)
-    if payload == "strings" and max(map(len, values)) > MAX_TEXT_LENGTH:
+    if payload == "strings" and tensor.shape and max(map(len, values)) > MAX_TEXT_LENGTH:
         raise InvalidArgument(
             f"{what} has a text of {max(map(len, values))} characters: expected {MAX_TEXT_LENGTH} at most"
         )

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ from worldloom.server.engine.world_settings import (
     parse_join_settings,
     parse_reset_settings,
     parse_world_settings,
+    refusal,
 )
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
@@ -78,6 +80,7 @@ class WorldDirectory:
         settings = parse_world_settings(given)
         self._check_limits(settings.lanes)
         pool = self._pool(settings.family, settings.own)
+        settings = replace(settings, own=_values_of(pool, settings.own))
         self.pools.check_memory(pool, settings.lanes)
         return WorldCreation(self, settings, LaneAddition(self, pool, settings.seeds.in_family(pool.family)))
 
@@ -203,7 +206,7 @@ class WorldDirectory:
             if addition is not None:
                 addition.abandon()
             raise
-        world.settings = dict(settings.own)
+        world.settings = _values_of(pool, settings.own)
         world.seeds = settings.seeds or world.seeds
         lane_seeds = world.seeds.in_family(pool.family)
         if addition is not None and (addition.pool is not pool or pool is world.pool):
@@ -319,7 +322,7 @@ class WorldDirectory:
             if key not in self.pools.by_key:
                 self.pools.add(key, kind(own, self.assets))
         except SettingError as error:
-            raise InvalidArgument(str(error)) from error
+            raise refusal(error) from error
         return self.pools.by_key[key]
 
     def _key(self, given: Mapping[str, object]) -> PoolKey:
@@ -332,7 +335,7 @@ class WorldDirectory:
         try:
             return key, make_family(key[0], own_settings(given), self.assets)
         except SettingError as error:
-            raise InvalidArgument(str(error)) from error
+            raise refusal(error) from error
 
     def _free_lanes(self, pool: Pool, lanes: np.ndarray) -> None:
         pool.free(lanes)
@@ -341,6 +344,11 @@ class WorldDirectory:
 
 def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:
     return kind, tuple(sorted(parse_settings(kind.settings, own).items()))
+
+
+def _values_of(pool: Pool, own: Mapping[str, object]) -> dict[str, object]:
+    """Return the values that a pool has of these settings: they may be megabytes, and all its worlds share them."""
+    return {name: pool.family.setting_values[name] for name in own}
 
 
 def _fits(agent: Agent, pool: Pool) -> bool:

@@ -11,13 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.raster.scratch import MAX_WIDTH
-from worldloom.protos.errors import InvalidArgument, ResourceExhausted
+from worldloom.protos.errors import InvalidArgument, PermissionDenied, RequestError, ResourceExhausted
 from worldloom.render.views import DEFAULT_SIZE
 from worldloom.server.config import Limits
 from worldloom.server.engine.world import Autoreset, LaneSeeds, World
 from worldloom.worlds.family import Family
 from worldloom.worlds.registry import FamilyError, find_family, known_families
-from worldloom.worlds.settings import Setting, SettingError, abbreviate, parse_settings
+from worldloom.worlds.settings import (
+    Setting,
+    SettingError,
+    SettingNotAllowedError,
+    SettingTooLargeError,
+    abbreviate,
+    parse_settings,
+)
 
 MAX_ACTION_REPEAT = 1000
 """Largest `action_repeat`: a step of a world must not hold up those of others for long."""
@@ -94,7 +101,7 @@ class WorldSettings:
 
     family: type[Family]
     own: Mapping[str, object]
-    """Settings of the family, as given."""
+    """Settings of the family that are given."""
     lanes: int
     is_vector: bool
     seeds: LaneSeeds
@@ -132,15 +139,23 @@ class ResetSettings:
     """Lanes that begin an episode with the next step. None: all."""
 
 
+def refusal(error: SettingError) -> RequestError:
+    """Return the error that a request with a rejected setting is answered with."""
+    if isinstance(error, SettingNotAllowedError):
+        return PermissionDenied(str(error))
+    return ResourceExhausted(str(error)) if isinstance(error, SettingTooLargeError) else InvalidArgument(str(error))
+
+
 def parse_world_settings(given: Mapping[str, object]) -> WorldSettings:
     """Check the settings of CreateWorld, but for the values of the family's own."""
     family = family_of(given)
+    given = _with_lists(given)
     lists = {name: given[name] for name in _LISTS if isinstance(given.get(name), list)}
     single = {name: value for name, value in given.items() if name not in lists}
     try:
         values = parse_settings((*WORLD_SETTINGS, *family.settings), single, _OF_OTHER_REQUESTS)
     except SettingError as error:
-        raise InvalidArgument(str(error)) from error
+        raise refusal(error) from error
     is_vector = "lanes" in given
     alone = [name for name in (*VECTOR_SETTINGS, *lists) if name in given and not is_vector]
     if alone:
@@ -204,6 +219,7 @@ def _parse_names(given: object) -> tuple[str, ...]:
 
 def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSettings:
     """Check the settings of ResetWorld, but for the values of the family's own."""
+    given = _with_lists(given)
     fixed = [name for name in ("family", "lanes", "first_lane", "autoreset", "action_repeat") if name in given]
     if fixed:
         raise InvalidArgument(f"setting {fixed[0]!r} cannot change: create another world instead")
@@ -216,7 +232,7 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
         parse_settings(family.settings, own, {**_OF_OTHER_REQUESTS, **dict.fromkeys(_COMMON, "CreateWorld")})
         seeds = None if seed is None else _parse_seeds(world, seed)
     except SettingError as error:
-        raise InvalidArgument(str(error)) from error
+        raise refusal(error) from error
     is_reseeded, is_reset = (_parse_mask(name, given[name], lanes) if name in given else None for name in _MASKS)
     if is_reseeded is not None and not isinstance(seed, list):
         raise InvalidArgument("setting 'seed_mask' without a list in 'seed': expected a seed for each lane beside it")
@@ -238,6 +254,13 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
     if seeds is not None and is_reseeded is not None:
         seeds = world.seeds.replaced(seeds, is_reseeded)
     return ResetSettings(own, seeds, is_reseeded, is_reset)
+
+
+def _with_lists(given: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with lists of integers where these came as uint8, which are bytes elsewhere."""
+    return {
+        name: list(value) if name in _LISTS and isinstance(value, bytes) else value for name, value in given.items()
+    }
 
 
 def own_settings(given: Mapping[str, object]) -> dict[str, object]:

@@ -29,7 +29,7 @@ from worldloom.server.engine.engine import SHUTTING_DOWN
 from worldloom.server.engine.router import Replies, ReplyRouter, deliver_on_loop
 from worldloom.server.engine.world import FAILURES
 from worldloom.server.logs import Log
-from worldloom.server.transports.open_streams import OpenStreams, receive_limit_bytes, too_large
+from worldloom.server.transports.open_streams import OpenStreams, is_too_large, receive_limit_bytes, too_large
 
 log = Log("streams")
 
@@ -137,14 +137,14 @@ class Stream:
 
     async def take_requests(self) -> None:
         """Read until the client ends the stream."""
-        read, end, most_bytes = self._context.read, grpc.aio.EOF, self._limits.max_message_bytes
+        read, end, limits = self._context.read, grpc.aio.EOF, self._limits
         while (request := await read()) is not end:
             if self._is_draining:
                 continue  # the stream is about to end, and says why
             self._unanswered += 1
-            if len(request) > most_bytes:
+            if is_too_large(request, limits):
                 self._post(self.reject)
-                self._queue.append(ErrorReply(error_reply(too_large(len(request), most_bytes))))
+                self._queue.append(ErrorReply(error_reply(too_large(len(request), limits))))
                 self._wake()
             elif self._is_busy or self._queue:
                 self._queue.append(request)

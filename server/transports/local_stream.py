@@ -23,7 +23,7 @@ from worldloom.server.logs import Log
 from worldloom.server.transports.frame_reader import Frame, FrameReader
 from worldloom.server.transports.grpc_streams import Session
 from worldloom.server.transports.local_peers import Peer
-from worldloom.server.transports.open_streams import receive_limit_bytes, too_large
+from worldloom.server.transports.open_streams import is_too_large, receive_limit_bytes, too_large
 
 if TYPE_CHECKING:
     from worldloom.server.transports.local_socket import LocalSocket
@@ -163,14 +163,14 @@ class LocalStream:
                 self._greet(frame)
             elif frame.kind != MESSAGE:
                 raise InvalidArgument(f"a frame of kind {frame.kind}: expected requests after the first frame")
-            elif frame.content is not None:
+            elif frame.content is not None and not is_too_large(frame.content, self._server.limits):
                 self._is_busy = True
                 self._session.receive(frame.content)
             elif frame.size_bytes > self._reader.max_dropped_bytes:
-                raise too_large(frame.size_bytes, self._reader.max_bytes)
+                raise too_large(frame.size_bytes, self._server.limits)
             else:
                 self._session.reject()
-                self._write(MESSAGE, error_reply(too_large(frame.size_bytes, self._reader.max_bytes)))
+                self._write(MESSAGE, error_reply(too_large(frame.size_bytes, self._server.limits)))
         except (InvalidArgument, ResourceExhausted) as error:
             self.end(error)
 
@@ -187,7 +187,7 @@ class LocalStream:
             self.reject(error)
             return
         limits = server.limits
-        self._reader.max_bytes, self._reader.max_dropped_bytes = limits.max_message_bytes, receive_limit_bytes(limits)
+        self._reader.max_bytes, self._reader.max_dropped_bytes = limits.max_request_bytes, receive_limit_bytes(limits)
         self._session = server.make_session(self.name, functools.partial(server.route.send, self), self.share_file)
         log.info("stream opened", stream=self.name, peer=self.peer)
         self._session.open()

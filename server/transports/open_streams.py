@@ -5,12 +5,15 @@ import itertools
 import threading
 
 from worldloom.protos.errors import ResourceExhausted, Unavailable
+from worldloom.protos.wire import WireError, read_varint
 from worldloom.server.config import Limits
 from worldloom.server.engine.engine import SHUTTING_DOWN
 
 _POLL_S = 0.05
 _LEAST_RECEIVED_BYTES = 16 << 20
 _LARGEST = 2**31 - 1
+_CREATE_WORLD_TAG = 0x0A
+"""First byte of a request that is a CreateWorldRequest: field 1, with a length."""
 
 
 class OpenStreams:
@@ -52,14 +55,33 @@ class OpenStreams:
             await asyncio.sleep(_POLL_S)
 
 
-def too_large(size_bytes: int, most_bytes: int) -> ResourceExhausted:
+def too_large(size_bytes: int, limits: Limits) -> ResourceExhausted:
     """Return the error for a request of so many bytes."""
     return ResourceExhausted(
-        f"a request of {size_bytes} bytes: expected at most {most_bytes}; ask for less at a time, or start the"
-        " server with a larger --max-message-bytes"
+        f"a request of {size_bytes} bytes: expected at most {limits.max_message_bytes}; ask for less at a time, or"
+        " start the server with a larger --max-message-bytes (for models that are uploaded, with --allow-uploads and"
+        " --max-upload-bytes)"
     )
+
+
+def is_too_large(request: bytes, limits: Limits) -> bool:
+    """Return True for a request above the limit; one that creates a world may have an upload in it."""
+    if len(request) <= limits.max_message_bytes:
+        return False
+    return len(request) > limits.max_request_bytes or not _is_create_world(request)
+
+
+def _is_create_world(request: bytes) -> bool:
+    """Return True if a request is a CreateWorldRequest and nothing else, without parsing it."""
+    if request[0] != _CREATE_WORLD_TAG:
+        return False
+    try:
+        size_bytes, start = read_varint(request, 1)
+    except WireError:
+        return False
+    return start + size_bytes == len(request)
 
 
 def receive_limit_bytes(limits: Limits) -> int:
     """Return the size of the largest request that gets an answer; a larger one ends its stream."""
-    return min(max(4 * limits.max_message_bytes, _LEAST_RECEIVED_BYTES), _LARGEST)
+    return min(max(4 * limits.max_message_bytes, limits.max_request_bytes, _LEAST_RECEIVED_BYTES), _LARGEST)

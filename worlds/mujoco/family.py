@@ -94,6 +94,11 @@ class Mujoco(SimulatedFamily):
         """Return `model` unless it is given, or the text of a model."""
         return [] if "xml" in given else super().missing_settings(given)
 
+    def memory_bytes(self, lanes: int) -> int:
+        """Estimate the memory of a pool, with the uploaded model, which is kept for resets with other settings."""
+        uploaded = (self.setting_values["xml"], self.setting_values["files"])
+        return super().memory_bytes(lanes) + sum(len(value) for value in uploaded if isinstance(value, str | bytes))
+
     def _load(self, given: Collection[str], name: str) -> mujoco.MjModel:
         """Return the model: that of the setting `model`, or the uploaded one."""
         if "model" in given and ("xml" in given or "files" in given):

@@ -48,7 +48,8 @@ def test_integers_come_from_any_integer_tensor(dtype: str) -> None:
     for value in (np.iinfo(dtype).min, 7, np.iinfo(dtype).max):
         single, several = np.array(value, dtype), np.array([value, 1], dtype)
         taken = settings_from({"a": tensor_utils.pack_tensor(single), "b": tensor_utils.pack_tensor(several)})
-        assert taken == {"a": value, "b": [value, 1]}
+        # A list of uint8 may be the bytes of a file; settings that are lists of integers read it as such.
+        assert taken == {"a": value, "b": bytes([value, 1]) if dtype == "uint8" else [value, 1]}
         assert type(taken["a"]) is int
 
 
@@ -102,7 +103,7 @@ def test_bombs_are_refused_without_making_them() -> None:
         assert "has 70000 elements: expected 65536 at most" in refusal(a=tensor_utils.pack_tensor([0] * 70_000))
         assert "has shape [2147483647, 2147483647]" in refusal(a=text_tensor("x", shape=(2**31 - 1,) * 2))
         assert "has shape [9, 9, 9, 9, 9, 9, 9, 9, …]" in refusal(a=text_tensor("x", shape=(9,) * 100_000))
-        assert "has a text of 70000 characters: expected 65536" in refusal(a=text_tensor(long))
+        assert "has a text of 70000 characters: expected 65536" in refusal(a=text_tensor(long, shape=(1,)))
         assert "has a name of 70000 characters: expected 256" in refusal(**{long: text_tensor("x")})
         assert "has a name of 70000 characters" in refusal(**{"\x1b" * 70_000: text_tensor("x")})
         assert "…' has no payload" in refusal(**{"\x1b" * 80: Tensor()})
