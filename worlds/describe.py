@@ -153,5 +153,6 @@ def _describe_camera(camera: Camera) -> Description:
                 "text": output.description,
             }
             for output in OUTPUTS
+            if output.name in camera.outputs
         ],
     }

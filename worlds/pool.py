@@ -30,6 +30,7 @@ _ASSUMED_BEGIN_S = 10e-3
 """Time to begin an episode in one lane, until it has been measured."""
 _NOTHING = nullcontext()
 _I64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
+_NO_LANES: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
 
 class Pool(LaneRows):
@@ -252,11 +253,12 @@ class Pool(LaneRows):
             except LaneErrors as failed:
                 errors.update((int(lanes[index]), error) for index, error in failed.errors.items())
                 result = failed.result
-            reward, terminated = result
+            reward, terminated, truncated = StepResult(*result)  # a plain pair will do
             record_step(
                 lanes,
                 _as_kernel_array(reward, self.reward.dtype, (len(lanes), self.family.agents)),
                 _as_kernel_array(terminated, _BOOL, (len(lanes),)),
+                _NO_LANES if truncated is None else _as_kernel_array(truncated, _BOOL, (len(lanes),)),
                 self.family.max_steps,
                 adds_reward,
                 self.steps,
@@ -333,6 +335,7 @@ def record_step(
     lanes: I64,
     gained: F32 | F64,
     terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
     max_steps: int,
     adds_reward: bool,
     steps: I64,
@@ -341,10 +344,10 @@ def record_step(
     step_type: U8,
     status: U8,
 ) -> None:
-    """Record the result of a step of each lane: rewards `gained` [n, agents] and `terminated` [n].
+    """Record the result of a step of each lane: rewards `gained` [n, agents], `terminated` and `truncated` [n].
 
-    The reward replaces that of the last step, or is added to it where an action is repeated. Termination has precedence
-    over the time limit where both come at the same step.
+    `truncated` is empty where the family interrupts no episodes. The reward replaces that of the last step, or is added
+    to it where an action is repeated. Termination has precedence over interruption where both come at the same step.
     """
     for k in range(lanes.size):
         lane = lanes[k]
@@ -355,5 +358,6 @@ def record_step(
         if terminated[k]:
             status[lane] = TERMINATED
         else:
-            status[lane] = INTERRUPTED if steps[lane] >= max_steps else RUNNING
+            is_cut = steps[lane] >= max_steps or (truncated.size > 0 and truncated[k])
+            status[lane] = INTERRUPTED if is_cut else RUNNING
         step_type[lane] = MID if status[lane] == RUNNING else LAST

@@ -73,12 +73,14 @@ def test_going_on_with_an_episode(seed: int, agents: int, max_steps: int, adds_r
     rng = np.random.default_rng(seed)
     lanes, held, expected = some_lanes(rng), columns(seed, agents), columns(seed, agents)
     gained, terminated = rng.normal(size=(len(lanes), agents)).astype(np.float32), rng.random(len(lanes)) < 0.3
+    # Empty where a family interrupts no episodes.
+    truncated = rng.random(len(lanes)) < 0.3 if seed % 2 else np.zeros(0, np.bool_)
     expected["steps"][lanes] += 1
-    late = ~terminated & (expected["steps"][lanes] >= max_steps)
+    late = ~terminated & ((expected["steps"][lanes] >= max_steps) | (truncated if seed % 2 else False))
     expected["reward"][lanes] = expected["reward"][lanes] + gained if adds_reward else gained
     expected["discount"][lanes] = np.where(terminated, 0.0, 1.0)
     expected["step_type"][lanes] = np.where(terminated | late, LAST, MID)
     expected["status"][lanes] = np.select([terminated, late], [TERMINATED, INTERRUPTED], RUNNING)
-    record_step(lanes, gained, terminated, max_steps, adds_reward, **held)
+    record_step(lanes, gained, terminated, truncated, max_steps, adds_reward, **held)
     for name, column in held.items():
         assert (column == expected[name]).all(), name

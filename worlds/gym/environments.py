@@ -1,0 +1,125 @@
+"""Environments of Gymnasium: made by id, closed when they are dropped, and their errors as texts."""
+
+import copy
+import logging
+import os
+import sys
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from worldloom.worlds.settings import SettingError
+
+log = logging.getLogger("worldloom.worlds")
+
+FAILURES = (Exception, SystemExit, GeneratorExit)
+"""Errors that an environment's own code may raise."""
+_MAX_TEXT = 300
+"""Most characters of an error's text that are repeated."""
+_MAX_LOGGED = 32
+"""Most reasons that a family logs."""
+_EXTRAS = {
+    "gymnasium.envs.box2d": "gymnasium[box2d]",
+    "gymnasium.envs.phys2d": "gymnasium[jax]",
+    "gymnasium.envs.tabular": "gymnasium[jax]",
+}
+"""Packages that environments need which worldloom[gym] does not install, by the module of the environment."""
+
+# pygame, which some environments draw with, greets on the standard output when it is imported.
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+
+
+def make_environment(
+    spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int, render_mode: str | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Make an environment with its own wrappers and time limit; `max_steps` replaces the latter unless it is 0.
+
+    Checks of Gymnasium that would run in each step are left out: actions and observations are checked here.
+    """
+    unchecked = copy.copy(spec)
+    unchecked.order_enforce = False
+    given = {**kwargs, **({} if render_mode is None else {"render_mode": render_mode})}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as for bounds of a Box that are rounded
+        return gymnasium.make(unchecked, max_steps or None, disable_env_checker=True, **given)
+
+
+def make_or_refuse(spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int) -> gymnasium.Env[Any, Any]:
+    """Make an environment; raise SettingError if it cannot be made with these arguments, or lacks a package."""
+    try:
+        return make_environment(spec, kwargs, max_steps)
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        module = str(spec.entry_point).partition(":")[0]
+        extra = next((extra for prefix, extra in _EXTRAS.items() if module.startswith(prefix)), "worldloom[gym]")
+        raise SettingError(
+            f"setting 'id' is {spec.id!r}, which needs a package that is not installed ({error_text(error)}): expected "
+            f"it to be installed, such as by pip install '{extra}'"
+        ) from None
+    except FAILURES as error:
+        raise SettingError(
+            f"setting 'id' is {spec.id!r}, which cannot be made with the keyword arguments {describe_kwargs(kwargs)}: "
+            f"expected arguments that it accepts ({error_text(error)})"
+        ) from None
+
+
+def describe_kwargs(kwargs: Mapping[str, object]) -> str:
+    """Return keyword arguments as a short text."""
+    text = ", ".join(f"{name}={value!r}" for name, value in kwargs.items()) or "none"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+def error_text(error: BaseException) -> str:
+    """Return the type and message of an error in one line of limited length."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+class LaneEnvironment:
+    """The environment of a lane. It is closed when nothing refers to this object any more."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
+        self.env = environment
+        weakref.finalize(self, _close, environment).atexit = False
+
+
+def _close(environment: gymnasium.Env[Any, Any]) -> None:
+    try:
+        with _pygame_kept():
+            environment.close()
+    except FAILURES as error:
+        log.info("an environment could not be closed: %s", error_text(error))
+
+
+@contextmanager
+def _pygame_kept() -> Iterator[None]:
+    """Keep an environment that is closed from ending pygame, which the others draw with."""
+    pygame: Any = sys.modules.get("pygame")
+    if pygame is None:
+        yield
+        return
+    kept = pygame.quit, pygame.display.quit
+    pygame.quit = pygame.display.quit = lambda: None
+    try:
+        yield
+    finally:
+        pygame.quit, pygame.display.quit = kept
+
+
+class FailureLog:
+    """Log of what went wrong in environments, with each reason once."""
+
+    def __init__(self, env_id: str) -> None:
+        self._env_id = env_id
+        self._reasons: set[str] = set()
+
+    def add(self, what: str, error: BaseException) -> None:
+        """Log that an environment raised an error; `what` says in which call, and what follows from it."""
+        reason = f"{what}: {error_text(error)}"
+        if reason not in self._reasons and len(self._reasons) < _MAX_LOGGED:
+            self._reasons.add(reason)
+            log.warning("an environment %s raised an error %s", self._env_id, reason)

@@ -1,0 +1,76 @@
+"""Environments whose frames are their own: what `render()` returns, scaled to the size that was asked for."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from PIL import Image
+
+from worldloom.kernels.tables import I64, U8
+from worldloom.render.assets import AssetLibrary
+from worldloom.worlds.family import Camera, State
+from worldloom.worlds.gym.environments import FAILURES, LaneEnvironment, error_text, log
+from worldloom.worlds.gym.family import Gym
+
+_RGB_ARRAY = "rgb_array"
+_ENVIRONMENT_BYTES = 512 << 10
+"""Memory of a lane's environment, without its pictures: Python objects and surfaces of pygame."""
+
+
+class PictureGym(Gym):
+    """Environments with pictures of their own. Where `render()` cannot be called, there is no camera."""
+
+    def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
+        super().__init__(settings, assets)
+        self._picture_bytes = 0
+        self.cameras = ()
+        if _RGB_ARRAY in self.template.metadata.get("render_modes", ()):
+            self._render_mode = _RGB_ARRAY
+            self._try_picture()
+
+    def _try_picture(self) -> None:
+        """Draw one picture: packages that only `render()` needs may be missing."""
+        try:
+            first = LaneEnvironment(self.make_environment())
+            first.env.reset(seed=0)
+            picture = _render(first)
+        except FAILURES as error:
+            self._render_mode = None
+            log.warning("%s has no pictures, since its render() fails: %s", self.env_id, error_text(error))
+            return
+        height, width = picture.shape[:2]
+        self._picture_bytes = picture.nbytes
+        text = f"What the environment's render() shows, stretched to the frame; its own size is {width} × {height}."
+        self.cameras = (Camera("eye", text, outputs=("rgb", "gray"), is_drawn=False),)
+
+    def memory_bytes(self, lanes: int) -> int:
+        """Estimate the memory of a pool: for each lane an environment, and a surface that it draws to."""
+        return super().memory_bytes(lanes) + lanes * (_ENVIRONMENT_BYTES + 4 * self._picture_bytes)
+
+    def picture(self, state: State, lanes: I64, camera: str, agent: int, width: int, height: int) -> U8:
+        """Return what the environments show, [n, height, width, 3]; black where one cannot be drawn."""
+        out = np.zeros((len(lanes), height, width, 3), np.uint8)
+        for k, lane in enumerate(lanes.tolist()):
+            if state.environment[lane] == 0:
+                continue
+            try:
+                out[k] = _scaled(_render(state.environment[lane]), width, height)
+            except FAILURES as error:
+                self._failures.add("in render(): its frame is black", error)
+        return out
+
+
+def _render(environment: LaneEnvironment) -> U8:
+    picture = np.asarray(cast(Any, environment.env.render()))
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8 or not picture.size:
+        raise ValueError(f"render() gave {picture.dtype} {list(picture.shape)}: expected uint8 [height, width, 3]")
+    return picture
+
+
+def _scaled(picture: U8, width: int, height: int) -> U8:
+    """Return a picture in another size; the same bytes if it has that size."""
+    if picture.shape[:2] == (height, width):
+        return picture
+    shrinks = picture.shape[0] * picture.shape[1] > width * height
+    resampling = Image.Resampling.BOX if shrinks else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(picture).resize((width, height), resampling))
