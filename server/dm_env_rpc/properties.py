@@ -239,7 +239,7 @@ def _world(engine: Engine, agent: Agent, key: str) -> Iterator[Property | Group]
 
 def _cameras(agent: Agent) -> Iterator[Property]:
     world = agent.world
-    for camera in world.pool.family.cameras:
+    for camera in (one for one in world.pool.family.cameras if one.is_drawn):
         place = world.pool.family.place_camera(world.pool.state, world.lanes[:1], camera.name, agent.index)
         own = float(np.ravel(place.half_height)[0])
         if place.orthographic:

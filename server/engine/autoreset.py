@@ -17,6 +17,7 @@ from worldloom.render.arena import PROCESS_MEMORY, address_of
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.observations import FINAL_LANES
+from worldloom.server.engine.pictures import PictureFrames, is_drawn
 from worldloom.server.engine.slices import begin_in_chunks
 from worldloom.server.engine.timing import Counters, TickBudget
 from worldloom.server.engine.world import FAILURES, Boundary, Step, World
@@ -116,12 +117,15 @@ class FinalObserver:
         offsets: list[I64] = []
         drawn: list[tuple[str, int, int]] = []
         for step in steps:
-            step.final = _observe_lanes(step)
+            step.final, lanes = _observe_lanes(step), _ended_lanes(step)
             for camera, bits in step.request.final_cameras:
-                views = _views(step, camera, bits)
-                tables.append(views)
-                offsets.append(_frame_offsets(step, camera, len(views.lane)))
-                drawn.append((camera, bits, len(views.lane)))
+                addresses = _frame_offsets(step, camera, len(lanes))
+                if is_drawn(step.agent.world.pool.family, camera):
+                    tables.append(_views(step, camera, bits))
+                    offsets.append(addresses)
+                    drawn.append((camera, bits, len(lanes)))
+                else:
+                    PictureFrames(step.agent, lanes, camera, bits, addresses).write(self._counters)
             step.agent.world.write_lighting(self._scene)
         self._end_stage("plan")
         if tables:

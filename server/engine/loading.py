@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.kernels.tables import ViewTable
 from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
+from worldloom.server.engine.world import idle_action
 from worldloom.server.logs import Log
 from worldloom.worlds.describe import Description, describe
 from worldloom.worlds.family import Family
@@ -54,11 +54,12 @@ def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
     """Step one lane of a family in this scene, and yield the views of each camera."""
     pool = Pool(family, scene)
     lanes = pool.add(np.zeros(1, np.uint64))
-    actions = {spec.name: np.zeros((1, family.agents, *spec.shape), spec.dtype) for spec in family.actions}
+    actions = {spec.name: np.stack([idle_action(spec, 1)] * family.agents, axis=1) for spec in family.actions}
     pool.step(lanes, actions)
     pool.step(lanes, actions)
     for camera in family.cameras:
-        yield pool.views(lanes, camera.name, width=8, height=8, outputs=output_bits(OUTPUT_NAMES))
+        if camera.is_drawn:
+            yield pool.views(lanes, camera.name, width=8, height=8, outputs=camera.output_bits)
 
 
 Result = TypeVar("Result")
@@ -135,7 +136,7 @@ def make_family(kind: type[Family], own: dict[str, object], assets: AssetLibrary
     with assets.loading():
         family = kind(own, assets)
         with _compile_lock:
-            if kind not in _compiled:
+            if type(family) not in _compiled:  # building a family may choose a subclass
                 list(run_one_lane(family, Scene(assets)))
-                _compiled.add(kind)
+                _compiled.add(type(family))
     return family

@@ -256,6 +256,8 @@ def _all_observations(family: Family, lanes: int | None, join: JoinSettings, has
     ]
     for camera in family.cameras:
         for number, output in enumerate(OUTPUTS):
+            if output.name not in camera.outputs:
+                continue
             name = f"{camera.name}.{output.name}"
             shape = (*lead, *output.frame_shape(join.height, join.width))
             maximum = output.largest_value(len(family.labels))

@@ -17,6 +17,7 @@ from worldloom.kernels.wire import write_outcomes, write_rows, write_varints
 from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
+from worldloom.server.engine.pictures import is_drawn
 from worldloom.server.engine.shared_memory import Segment, next_ring_index, shared_locations
 from worldloom.server.engine.timing import Counters
 from worldloom.server.engine.world import FAILURES, Boundary, Step
@@ -151,10 +152,15 @@ class PreparedStep:
 
     @staticmethod
     def can_prepare(step: Step) -> bool:
-        """Return whether steps like this can be prepared: not if a frame goes into the reply and shared memory."""
-        observations = step.request.observations
+        """Return whether steps like this can be prepared.
+
+        Not if a frame goes into the reply and shared memory, nor with frames that the family supplies.
+        """
+        observations, family = step.request.observations, step.agent.world.pool.family
         shared = {spec.shared_frame for spec in observations}
-        return not any(spec.is_frame and spec.name in shared for spec in observations)
+        return all(is_drawn(family, camera) for camera, _ in step.request.cameras) and not any(
+            spec.is_frame and spec.name in shared for spec in observations
+        )
 
     def fits(self, step: Step) -> bool:
         """Return whether a step, alone in its tick, has all that this was prepared for."""

@@ -20,6 +20,7 @@ from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
 from worldloom.server.engine.observations import ObservationRequest, ObservationSpec
+from worldloom.server.engine.pictures import PictureFrames, is_drawn
 from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
 from worldloom.server.engine.slices import begin_in_slices, separate
 from worldloom.server.engine.timing import Counters, TickBudget
@@ -188,10 +189,14 @@ class StepGroup:
     """Lanes of all steps in order, the same number for each step."""
     addresses: I64
     """For each observation, and last for the state, its address in each step's reply, [fields, steps]."""
+    drawn: list[tuple[str, int]] = field(default_factory=list)
+    """The cameras that are drawn, each with the bits of its outputs."""
     views: list[ViewTable] = field(default_factory=list)
-    """For each camera a view of each lane."""
+    """For each of these a view of each lane."""
     offsets: list[I64] = field(default_factory=list)
     """Addresses that the frames of these views are drawn to."""
+    pictures: list[PictureFrames] = field(default_factory=list)
+    """Frames of the other cameras, which the family supplies."""
     ring_indices: list[int] = field(default_factory=list)
     """For each step the set of frames in its shared memory that is drawn into, if any is."""
     observed: dict[str, np.ndarray] = field(default_factory=dict)
@@ -257,10 +262,15 @@ def _prepare_group(steps: list[Step]) -> StepGroup:
 def _add_views(group: StepGroup) -> None:
     agent = group.steps[0].agent
     for camera, bits in group.request.cameras:
+        offsets = _frame_offsets(group, camera)
+        if not is_drawn(group.pool.family, camera):
+            group.pictures.append(PictureFrames(agent, group.lanes, camera, bits, offsets))
+            continue
         views = agent.views(group.lanes, camera, bits)
         _change_fields_of_view(views, camera, group.steps)
+        group.drawn.append((camera, bits))
         group.views.append(views)
-        group.offsets.append(_frame_offsets(group, camera))
+        group.offsets.append(offsets)
 
 
 def _frame_offsets(group: StepGroup, camera: str) -> I64:
@@ -304,18 +314,16 @@ def draw(
             _fail_steps(groups[0].steps, f"frames of family {family!r} cannot be drawn", error)
             return []
         log.warning("drawing together failed", groups=len(groups), reason=exception_text(error))
-    apart = groups if len(groups) > 1 else _prepare_each(groups[0])
+    apart = groups if len(groups) > 1 else [one for step in groups[0].steps for one in _prepare_groups([step])]
     return [drawn for group in apart for drawn in draw([group], renderer, scene, counters, end_stage)]
-
-
-def _prepare_each(group: StepGroup) -> list[StepGroup]:
-    """Return a group for each step of a group that could not be drawn together."""
-    return [single for step in group.steps for single in _prepare_groups([step])]
 
 
 def _draw_together(
     groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, end_stage: EndStage
 ) -> None:
+    for group in groups:
+        for frames in group.pictures:
+            frames.write(counters)
     tables = [views for group in groups for views in group.views]
     if not tables:
         return
@@ -327,7 +335,7 @@ def _draw_together(
     counters.draws += 1
     counters.views += len(views.lane)
     for group in groups:
-        for (camera, bits), table in zip(group.request.cameras, group.views, strict=True):
+        for (camera, bits), table in zip(group.drawn, group.views, strict=True):
             counters.count_frames(camera, bits, len(table.lane))
 
 
