@@ -131,6 +131,7 @@ class Session:
             agent = self._joined("Step")
             request = agent.specs.request(asked.uids, self.engine.layout_cache(array_layout))
             actions = asked.actions if agent.is_told_running else {}
+            agent.check_actions(actions)
             self.engine.step(Step(agent, actions, request, self._answer_step, self._fail_step, asked.out))
         except RequestError as error:
             self._fail(error)
@@ -218,6 +219,8 @@ class Session:
 
     def _start_step(self, agent: Agent, actions: Mapping[str, np.ndarray], observations: ObservationRequest) -> None:
         """Have the engine step an agent. Actions are ignored unless the agent is in the middle of a sequence."""
+        if agent.is_told_running:
+            agent.check_actions(actions)
         self.engine.step(Step(agent, actions, observations, self._answer_step, self._fail_step))
 
     def _answer_step(self, step: Step) -> None:

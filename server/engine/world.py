@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.tables import I64, ViewTable
-from worldloom.protos.errors import RequestError
-from worldloom.worlds.family import Family, Spec
+from worldloom.protos.errors import InvalidArgument, RequestError
+from worldloom.worlds.family import ActionError, Family, Spec
 from worldloom.worlds.lanes import INTERRUPTED, LAST, RUNNING
 from worldloom.worlds.pool import Pool
 
@@ -186,6 +186,13 @@ class Agent:
         join = self.specs.join_settings
         size = {"width": join.width, "height": join.height, "samples": join.samples}
         return self.world.pool.views(lanes, camera, self.index, outputs=outputs, **size)
+
+    def check_actions(self, actions: Mapping[str, np.ndarray]) -> None:
+        """Raise InvalidArgument for actions that the family rejects, though each is in its range."""
+        try:
+            self.world.pool.family.check_actions(actions)
+        except ActionError as error:
+            raise InvalidArgument(str(error)) from None
 
     def end_sequence(self) -> None:
         """Begin another sequence with the next step. The client knows: the reply to its current request says so."""
@@ -387,7 +394,11 @@ def interrupt_sequences(world: World) -> list[Step]:
 
 
 def idle_action(spec: Spec, lanes: int) -> np.ndarray:
-    """Return [lanes, *shape] of zero, or of the allowed value nearest to it."""
+    """Return [lanes, *shape] of the spec's idle value: zero, or the allowed value nearest to it, unless it has one."""
+    if spec.idle is not None:
+        given = np.array(spec.idle, spec.dtype).reshape(spec.shape)
+        given.flags.writeable = False
+        return np.broadcast_to(given, (lanes, *spec.shape))
     low = -np.inf if spec.minimum is None else np.reshape(spec.minimum, spec.shape if np.ndim(spec.minimum) else ())
     high = np.inf if spec.maximum is None else np.reshape(spec.maximum, spec.shape if np.ndim(spec.maximum) else ())
     is_text = np.dtype(spec.dtype).kind == "U"

@@ -27,7 +27,7 @@ class EmptyScene:
     cameras = (Camera("eye", "Draws nothing."),)
     not_drawn = ()
 
-    def __init__(self, model: Any, assets: AssetLibrary, task_placed: Any = ()) -> None:
+    def __init__(self, model: Any, assets: AssetLibrary, task_placed: Any = (), eye: Any = None) -> None:
         pass
 
     def free(self, scene: Scene, scene_lanes: Any) -> None:

@@ -61,14 +61,35 @@ class Mujoco(SimulatedFamily):
         Setting("control_steps", 1, "MuJoCo steps in one step, all with the same control.", 1, 10_000),
         Setting("max_steps", 1000, "Steps after which an episode is interrupted.", 1, 1_000_000_000),
         Setting("noise", 0.0, "Standard deviation of the noise in the first positions and velocities.", 0, 1000),
+        Setting(
+            "drive",
+            "control",
+            "Meaning of the actions: `control` simulates with them as controls; with `state` they are the state itself "
+            "(`qpos`, `mocap_pos`, `mocap_quat`), which is drawn and not simulated.",
+            choices=("control", "state"),
+        ),
+        Setting("colors", False, "With drive `state`: whether the colours of geoms are an action, too (`geom_rgba`)."),
     )
 
     required_settings = ("model",)
 
+    def __new__(cls, settings: Mapping[str, object], assets: AssetLibrary) -> "Mujoco":
+        """Return a family that simulates, or one whose states are set by its actions, as `drive` says."""
+        if cls is Mujoco and settings.get("drive") == "state":
+            from worldloom.worlds.mujoco.states import StateDrivenMujoco  # a subclass: its module imports this one
+
+            return super().__new__(StateDrivenMujoco)
+        return super().__new__(cls)
+
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
         super().__init__(settings, assets)
+        if self.setting_values["colors"] and self.setting_values["drive"] != "state":
+            raise SettingError("setting 'colors' is true with the drive 'control': expected it with drive 'state' only")
         name = str(self.setting_values["model"])
-        model = self._load(settings, name)
+        self._use_model(self._load(settings, name), name)
+
+    def _use_model(self, model: mujoco.MjModel, name: str) -> None:
+        """Prepare to simulate a model."""
         self.max_steps = int(self.setting_values["max_steps"])
         control_steps = int(self.setting_values["control_steps"])
         self.steps_per_s = 1.0 / (model.opt.timestep * control_steps)
@@ -110,7 +131,7 @@ class Mujoco(SimulatedFamily):
             return load_model(name)
         xml, files = self.setting_values["xml"], self.setting_values["files"]
         assert isinstance(files, bytes)
-        return load_uploaded_model(str(xml), files)
+        return load_uploaded_model(str(xml), files, self.assets.memory_bytes)
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """Begin episodes in the first keyframe, or in the default pose, with noise."""

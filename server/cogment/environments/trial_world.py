@@ -191,6 +191,8 @@ class TrialWorld:
     def update(self, contents: Sequence[bytes], as_snapshot: bool, answer: Answer) -> None:
         """Step with the actions of all actors. If it raises, nothing has changed."""
         actions = parse_actions(contents, [actor.readers for actor in self._actors])
+        for actor, action in zip(self._actors, actions, strict=True):
+            actor.agent.check_actions(action)
         self._step(actions, PendingTick(self.actor_count, as_snapshot, answer, self._finish))
 
     def reset_deltas(self) -> None:

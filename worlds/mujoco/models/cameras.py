@@ -1,4 +1,7 @@
-"""The cameras of a model: its own, `free`, the default camera of MuJoCo's viewer, and `eye`, the first of them."""
+"""The cameras of a model: its own, `free`, the default camera of MuJoCo's viewer, and `eye`.
+
+`eye` is the first of them, unless whoever uses the model defines it as another camera of MuJoCo's.
+"""
 
 import math
 from typing import NamedTuple
@@ -21,12 +24,14 @@ class _Projection(NamedTuple):
 
 
 class Cameras:
-    """Poses and projections of the cameras of a model."""
+    """Poses and projections of the cameras of a model; `eye` defines that camera: a fixed or a free one."""
 
-    def __init__(self, model: mujoco.MjModel) -> None:
+    def __init__(self, model: mujoco.MjModel, eye: mujoco.MjvCamera | None = None) -> None:
         self._near = float(model.vis.map.znear * model.stat.extent)
         self._far = float(model.vis.map.zfar * model.stat.extent)
-        self._free_pose = _free_pose(model)
+        free_camera = mujoco.MjvCamera()
+        mujoco.mjv_defaultFreeCamera(model, free_camera)
+        self._free_poses = {FREE: _free_pose(free_camera)}
         self._ids = {name: camera for camera, name in enumerate(_camera_names(model))}
         self._projections = [_projection(model, camera) for camera in range(model.ncam)]
         free = model.vis.global_
@@ -34,20 +39,43 @@ class Cameras:
         specs = [Camera(name, _describe(model, camera)) for name, camera in self._ids.items()]
         if FREE not in self._ids:
             specs.append(Camera(FREE, "The whole model, from the default camera of MuJoCo's viewer."))
-        if EYE not in self._ids:
+        if eye is not None:
+            specs = [camera for camera in specs if camera.name != EYE]
+            specs.append(Camera(EYE, self._define_eye(model, eye)))
+        elif EYE not in self._ids:
             first = specs[0]
             specs.append(Camera(EYE, f"The same as {first.name}."))
             self._ids[EYE] = self._ids.get(first.name, -1)
         self.specs = tuple(sorted(specs, key=lambda camera: camera.name != EYE))
 
+    def _define_eye(self, model: mujoco.MjModel, eye: mujoco.MjvCamera) -> str:
+        """Define the camera `eye`, and return its description."""
+        if eye.type == mujoco.mjtCamera.mjCAMERA_FIXED:
+            self._ids[EYE] = eye.fixedcamid
+            return f"The same as {_camera_names(model)[eye.fixedcamid]}."
+        self._ids.pop(EYE, None)
+        self._free_poses[EYE] = _free_pose(eye)
+        return "The scene as its environment shows it, from a camera that does not move."
+
     def place(self, addresses: I64, name: str) -> CameraPlacement:
         """Return the pose and projection of a camera in the lanes with these addresses [n, fields]."""
         camera = self._ids.get(name, -1)
+        pose = self._free_poses.get(name, self._free_poses[FREE])
+        if camera >= 0:
+            pose = np.empty((len(addresses), 3, 4), np.float32)
+            write_camera_poses(PROCESS_FLOAT64, addresses, CAM_XPOS, CAM_XMAT, camera, pose)
+        return self._place(camera, pose)
+
+    def place_posed(self, poses: F32, lanes: I64, name: str) -> CameraPlacement:
+        """Return the same for lanes whose cameras have these poses [lane, camera, 3, 4]."""
+        camera = self._ids.get(name, -1)
+        pose = poses[lanes, camera] if camera >= 0 else self._free_poses.get(name, self._free_poses[FREE])
+        return self._place(camera, pose)
+
+    def _place(self, camera: int, pose: F32) -> CameraPlacement:
         if camera < 0:
             half_height, is_orthographic = self._free_projection
-            return CameraPlacement(self._free_pose, half_height, is_orthographic, self._near, self._far)
-        pose = np.empty((len(addresses), 3, 4), np.float32)
-        write_camera_poses(PROCESS_FLOAT64, addresses, CAM_XPOS, CAM_XMAT, camera, pose)
+            return CameraPlacement(pose, half_height, is_orthographic, self._near, self._far)
         half_height, is_orthographic = self._projections[camera]
         return CameraPlacement(pose, half_height, is_orthographic, self._near, self._far)
 
@@ -82,10 +110,8 @@ def _half_height(fovy: float, is_orthographic: bool) -> float:
     return fovy / 2 if is_orthographic else math.tan(math.radians(fovy) / 2)
 
 
-def _free_pose(model: mujoco.MjModel) -> F32:
-    """Return the pose [3, 4] of the default camera of MuJoCo's viewer."""
-    camera = mujoco.MjvCamera()
-    mujoco.mjv_defaultFreeCamera(model, camera)
+def _free_pose(camera: mujoco.MjvCamera) -> F32:
+    """Return the pose [3, 4] of a free camera."""
     azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
     cos, sin = math.cos(elevation), math.sin(elevation)
     forward = np.array([cos * math.cos(azimuth), cos * math.sin(azimuth), sin])

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.compiling import kernel_holding_gil
+from worldloom.kernels.compiling import inlined
 from worldloom.kernels.tables import (
     DIRECTIONAL,
     F32,
@@ -84,7 +84,7 @@ def _row(kind: int, ambient: ArrayLike, diffuse: ArrayLike, specular: ArrayLike)
     return row
 
 
-@kernel_holding_gil
+@inlined
 def write_lamp_poses(
     numbers: F64,
     addresses: I64,

@@ -8,6 +8,7 @@ and height fields.
 
 import hashlib
 from collections.abc import Callable, Collection
+from functools import cached_property
 from itertools import count
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -16,14 +17,14 @@ import mujoco
 import numpy as np
 
 from worldloom.kernels.compiling import kernel_holding_gil
-from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, NO_TEXTURE, U8
-from worldloom.render.arena import PROCESS_FLOAT64
+from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, U8
+from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import quad
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Camera, CameraPlacement
 from worldloom.worlds.mujoco.models import shapes
-from worldloom.worlds.mujoco.models.appearance import MeshPart, ModelAssets, material_of
+from worldloom.worlds.mujoco.models.appearance import DEFAULT_RGBA, MeshPart, ModelAssets, material_of
 from worldloom.worlds.mujoco.models.cameras import Cameras
 from worldloom.worlds.mujoco.models.contents import (
     MIN_ALPHA,
@@ -33,17 +34,11 @@ from worldloom.worlds.mujoco.models.contents import (
     label_of,
     list_drawn_objects,
 )
-from worldloom.worlds.mujoco.models.lights import read_lamps, write_lamp_poses
+from worldloom.worlds.mujoco.models.lights import read_lamps
+from worldloom.worlds.mujoco.models.poses import PoseTables, PoseTarget, write_lane_poses
 from worldloom.worlds.mujoco.models.skins import Skins
 from worldloom.worlds.mujoco.models.tendons import Tendons
-from worldloom.worlds.mujoco.simulation.data import (
-    GEOM_XMAT,
-    GEOM_XPOS,
-    LIGHT_XDIR,
-    LIGHT_XPOS,
-    SITE_XMAT,
-    SITE_XPOS,
-)
+from worldloom.worlds.mujoco.simulation.data import GEOM_XMAT, GEOM_XPOS, SITE_XMAT, SITE_XPOS
 
 _CACHE_SIZE = 64
 """Models with different looks whose static columns are kept for reuse."""
@@ -81,6 +76,14 @@ def allocate_columns(rows: int) -> StaticColumns:
     )
 
 
+def appearance_key(model: mujoco.MjModel) -> bytes:
+    """Return a digest of the model values that static columns are computed from."""
+    digest = hashlib.sha256()
+    for name in _KEY_ARRAYS:
+        digest.update(getattr(model, name).tobytes())
+    return digest.digest()
+
+
 class ColumnCache:
     """Static columns by the model values they are computed from: most lanes look like another."""
 
@@ -89,10 +92,7 @@ class ColumnCache:
 
     def get(self, model: mujoco.MjModel, build: Callable[[mujoco.MjModel], StaticColumns]) -> StaticColumns:
         """Return the columns of a model, built if they are not cached."""
-        digest = hashlib.sha256()
-        for name in _KEY_ARRAYS:
-            digest.update(getattr(model, name).tobytes())
-        key = digest.digest()
+        key = appearance_key(model)
         if key not in self._columns:
             if len(self._columns) >= _CACHE_SIZE:
                 del self._columns[next(iter(self._columns))]
@@ -157,12 +157,21 @@ def _height_field_name(scene: Scene, scene_lane: int, row: int) -> str:
 class ModelScene:
     """Instance rows, lamps, sky and cameras of the lanes of one model."""
 
-    def __init__(self, model: mujoco.MjModel, assets: AssetLibrary, task_placed: Collection[str] = ()) -> None:
-        """`task_placed`: labels of geoms and sites that are fixed to the world, but placed anew in each episode."""
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        assets: AssetLibrary,
+        task_placed: Collection[str] = (),
+        eye: mujoco.MjvCamera | None = None,
+    ) -> None:
+        """`task_placed`: labels of geoms and sites that are fixed to the world, but placed anew in each episode.
+
+        `eye` defines the camera of that name; else it is the first of the model.
+        """
         self._model = model
         self._assets = assets
         self._model_assets = ModelAssets(model, assets)
-        self._cameras = Cameras(model)
+        self._cameras = Cameras(model, eye)
         objects = list_drawn_objects(model, task_placed)
         # Where surfaces coincide, MuJoCo shows the one drawn last and our renderers the one drawn first. So objects are
         # in reverse order, static ones first.
@@ -170,7 +179,6 @@ class ModelScene:
         self._objects = [objects[k] for k in order]
         self._row_counts = [len(self._parts(model, drawn)) for drawn in self._objects]
         object_rows = sum(self._row_counts)
-        self._pose_sources = _pose_sources(self._objects, self._row_counts)
         self._tendons = Tendons(model, object_rows)
         self._skins = Skins(model, object_rows + self._tendons.rows)
         self._height_fields = HeightFields(model, assets, self._model_assets)
@@ -185,7 +193,11 @@ class ModelScene:
         self._skin_labels = numbers[len(objects) + len(self._tendons.ids) :]
         self._columns = ColumnCache()
         self._sky = self._model_assets.sky_texture(model)
-        _, self._light_ids = read_lamps(model)
+        _, light_ids = read_lamps(model)
+        self.pose_tables = PoseTables(
+            _pose_sources(self._objects, self._row_counts), light_ids, *self._tendons.tables, *self._skins.tables
+        )
+        """Sources of the poses of all instance rows and lamps, for kernels."""
         self.rows_per_lane = object_rows + self._tendons.rows + self._skins.rows
         self.static_rows = sum(
             rows for drawn, rows in zip(self._objects, self._row_counts, strict=True) if drawn.is_static
@@ -216,12 +228,16 @@ class ModelScene:
 
     def write_poses(self, addresses: I64, scales: F32, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         """Write the poses of all rows and lamps of lanes that are about to be drawn; see `write_static`."""
-        first_row, pose = scene.lanes.first_row, scene.instances.pose
-        write_object_poses(PROCESS_FLOAT64, addresses, self._pose_sources, scales, lanes, scene_lanes, first_row, pose)
-        lamps = scene.lanes.lamps
-        write_lamp_poses(PROCESS_FLOAT64, addresses, LIGHT_XPOS, LIGHT_XDIR, self._light_ids, scene_lanes, lamps)
-        self._tendons.write_poses(addresses, scene, scene_lanes)
-        self._skins.write_poses(addresses, scene, scene_lanes)
+        write_lane_poses(
+            PROCESS_FLOAT64,
+            PROCESS_INT32,
+            addresses,
+            self.pose_tables,
+            scales,
+            lanes,
+            scene_lanes,
+            pose_target(scene),
+        )
 
     def memory_bytes(self, has_own_height_fields: bool) -> int:
         """Estimate the memory of a lane's own meshes."""
@@ -235,22 +251,51 @@ class ModelScene:
         """Return the pose and projection of a camera."""
         return self._cameras.place(addresses, camera)
 
+    def place_posed_camera(self, poses: F32, lanes: I64, camera: str) -> CameraPlacement:
+        """Return the same for lanes whose cameras have these poses [lane, camera, 3, 4]."""
+        return self._cameras.place_posed(poses, lanes, camera)
+
+    def write_colors(self, geom_rgba: F32, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
+        """Write the looks of geoms in lanes that have colours [lane, geom, 4] of their own, instead of the model's.
+
+        Geoms that are invisible in the model have no rows, and stay so.
+        """
+        first_row, table = scene.lanes.first_row, scene.instances
+        sources, meshes, materials = self._color_tables
+        write_geom_colors(geom_rgba, lanes, scene_lanes, first_row, sources, meshes, materials, table.mesh, table.color)
+
+    @cached_property
+    def _color_tables(self) -> tuple[I32, I32, F32]:
+        """For rows of geoms: row and geom [n, 2], the mesh, and the colour of the material; NaN if there is none."""
+        rows, materials = [], []
+        first = 0
+        for drawn, row_count in zip(self._objects, self._row_counts, strict=True):
+            if drawn.kind == "geom":
+                material = int(self._model.geom_matid[drawn.id])
+                rows += [(row, drawn.id) for row in range(first, first + row_count)]
+                materials += [self._model.mat_rgba[material] if material >= 0 else np.full(4, np.nan)] * row_count
+            first += row_count
+        sources = np.array(rows, np.int32).reshape(-1, 2)
+        shown = self._build_columns(self._model, shows_all=True)
+        return sources, shown.mesh[sources[:, 0]], np.array(materials, np.float32).reshape(-1, 4)
+
     def _parts(self, model: mujoco.MjModel, drawn: DrawnObject) -> tuple[MeshPart, ...]:
         return self._model_assets.parts(model, drawn.shape(model), drawn.material(model))
 
-    def _build_columns(self, model: mujoco.MjModel) -> StaticColumns:
+    def _build_columns(self, model: mujoco.MjModel, shows_all: bool = False) -> StaticColumns:
+        """Return the columns of a model; with `shows_all` objects have meshes, however transparent they are."""
         columns = allocate_columns(self.rows_per_lane)
-        self._fill_objects(model, columns)
+        self._fill_objects(model, columns, 0.0 if shows_all else MIN_ALPHA)
         self._fill_tendons(model, columns)
         self._fill_skins(model, columns)
         return columns
 
-    def _fill_objects(self, model: mujoco.MjModel, columns: StaticColumns) -> None:
+    def _fill_objects(self, model: mujoco.MjModel, columns: StaticColumns, min_alpha: float) -> None:
         first = 0
         for drawn, row_count, label in zip(self._objects, self._row_counts, self._object_labels, strict=True):
             material, rows = drawn.material(model), slice(first, first + row_count)
             columns.color[rows], columns.shine[rows], columns.label[rows] = material.rgba[:3], material.shine, label
-            if material.rgba[3] >= MIN_ALPHA:
+            if material.rgba[3] >= min_alpha:
                 for row, part in zip(range(first, first + row_count), self._parts(model, drawn), strict=False):
                     columns.mesh[row], columns.texture[row] = part.mesh, part.texture
                     columns.uv_scale[row], columns.scale[row] = part.uv_scale, part.scale
@@ -278,6 +323,11 @@ class ModelScene:
                     columns.mesh[row], columns.texture[row], columns.uv_scale[row] = part[:3]
 
 
+def pose_target(scene: Scene) -> PoseTarget:
+    """Return the columns of a scene that poses are written into, until lanes are added or freed."""
+    return PoseTarget(scene.lanes.first_row, scene.instances.pose, scene.instances.color, scene.lanes.lamps)
+
+
 def _pose_sources(objects: list[DrawnObject], row_counts: list[int]) -> I32:
     """Return for each row the fields of its position and rotation, and its id in both, [rows, 3]."""
     rows = [
@@ -288,29 +338,36 @@ def _pose_sources(objects: list[DrawnObject], row_counts: list[int]) -> I32:
     return np.array(rows, np.int32).reshape(-1, 3)
 
 
+_DEFAULT_RED, _DEFAULT_GREEN, _DEFAULT_BLUE, _DEFAULT_ALPHA = DEFAULT_RGBA
+
+
 @kernel_holding_gil
-def write_object_poses(
-    numbers: F64,
-    addresses: I64,
-    sources: I32,
-    scales: F32,
+def write_geom_colors(
+    geom_rgba: F32,
     lanes: I64,
     scene_lanes: I32,
     first_row: I32,
-    pose: F32,
+    sources: I32,
+    meshes: I32,
+    materials: F32,
+    mesh: I32,
+    color: F32,
 ) -> None:
-    """Write the poses of all rows that are geoms or sites.
+    """Write meshes and colours of rows of geoms with colours [lane, geom, 4]; see `ModelScene._color_tables`.
 
-    `addresses` [n, fields] are those of the lanes' arrays in `numbers`, the memory of the process as float64.
-    `sources` [rows, 3]: the fields of positions and of rotations, and the id in both. `scales` [lane, row, 3]: the
-    scale of each row along its own axes, for `lanes` [n].
+    As in MuJoCo, the default colour stands for that of the material.
     """
-    for k in range(scene_lanes.size):
-        lane, first = lanes[k], first_row[scene_lanes[k]]
-        for row in range(sources.shape[0]):
-            position = addresses[k, sources[row, 0]] + 3 * sources[row, 2]
-            rotation = addresses[k, sources[row, 1]] + 9 * sources[row, 2]
+    for k in range(lanes.size):
+        for n in range(sources.shape[0]):
+            row, rgba = first_row[scene_lanes[k]] + sources[n, 0], geom_rgba[lanes[k], sources[n, 1]]
+            is_default = (
+                rgba[0] == _DEFAULT_RED
+                and rgba[1] == _DEFAULT_GREEN
+                and rgba[2] == _DEFAULT_BLUE
+                and rgba[3] == _DEFAULT_ALPHA
+            )
+            if is_default and not np.isnan(materials[n, 0]):
+                rgba = materials[n]
+            mesh[row] = meshes[n] if rgba[3] >= MIN_ALPHA else NO_MESH
             for i in range(3):
-                for j in range(3):
-                    pose[first + row, i, j] = numbers[rotation + 3 * i + j] * scales[lane, row, j]
-                pose[first + row, i, 3] = numbers[position + i]
+                color[row, i] = rgba[i]

@@ -10,14 +10,11 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from worldloom.kernels.compiling import kernel_holding_gil
+from worldloom.kernels.compiling import device_function
 from worldloom.kernels.tables import F32, F64, I32, I64
-from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.meshes import Mesh
-from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.models.contents import DRAWN_GROUPS
 from worldloom.worlds.mujoco.models.meshes import with_coarser_versions
-from worldloom.worlds.mujoco.simulation.data import XMAT, XPOS
 
 _WEIGHT_STEPS = 4
 """Steps from 0 to 1 that bone weights are rounded to when triangles are grouped."""
@@ -49,21 +46,16 @@ class Skins:
                     links.append((row, int(model.skin_bonebodyid[bone])))
                     transforms.append(piece.weights[k] * np.array([1.0, *_bind_transform(model, bone).ravel()]))
                 row += 1
-        self._links: I32 = np.array(links, np.int32).reshape(-1, 2)
-        self._transforms: F64 = np.array(transforms).reshape(-1, 13)
+        self.tables: tuple[I32, F64] = (
+            np.array(links, np.int32).reshape(-1, 2),
+            np.array(transforms, np.float64).reshape(-1, 13),
+        )
+        """The sources of poses, for kernels: columns of `worldloom.worlds.mujoco.models.poses.PoseTables`."""
 
     def rows_of(self, k: int) -> range:
         """Return the rows of the k-th drawn skin, one for each piece."""
         first = self._first_row + sum(len(pieces) for pieces in self.pieces[:k])
         return range(first, first + len(self.pieces[k]))
-
-    def write_poses(self, addresses: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Write the poses of all pieces in lanes that are about to be drawn."""
-        if self.rows:
-            first_row, pose = scene.lanes.first_row, scene.instances.pose
-            write_skin_poses(
-                PROCESS_FLOAT64, addresses, XPOS, XMAT, self._links, self._transforms, scene_lanes, first_row, pose
-            )
 
 
 def split_skin(model: mujoco.MjModel, skin: int) -> list[SkinPiece]:
@@ -132,7 +124,7 @@ def _vertex_normals(points: F64, faces: I32) -> F64:
     return np.where(length > 0, normals / np.where(length > 0, length, 1), (0.0, 0.0, 1.0))
 
 
-@kernel_holding_gil
+@device_function
 def write_skin_poses(
     numbers: F64,
     addresses: I64,

@@ -9,13 +9,11 @@ import math
 import mujoco
 import numpy as np
 
-from worldloom.kernels.compiling import inlined, kernel_holding_gil
+from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.tables import F32, F64, I32, I64
-from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32, address_of, float64_index_of
-from worldloom.render.scene import Scene
+from worldloom.render.arena import PROCESS_INT32, address_of, float64_index_of
 from worldloom.worlds.mujoco.models.appearance import DEFAULT_RGBA
 from worldloom.worlds.mujoco.models.contents import list_drawn_tendons
-from worldloom.worlds.mujoco.simulation.data import QPOS, WRAP_XPOS
 
 # Columns of the integer table of tendons.
 TENDON, FIRST_ROW, TUBES, SPHERES, CATENARY, SHOWS_LIMIT = range(6)
@@ -57,36 +55,14 @@ class Tendons:
             self._integers[k, [CATENARY, SHOWS_LIMIT]] = catenary, _shows_limit(model, tendon)
             self._floats[k] = _float_columns(model, tendon, catenary)
             self.rows += tubes + points
-        self._offsets = _array_offsets(model) if self.ids else (0, 0, 0, 0)
+        offsets = _array_offsets(model) if self.ids else (0, 0, 0, 0)
+        self.tables = np.array(offsets, np.int64), self._integers, self._floats, self._gravity
+        """The sources of poses, for kernels: columns of `worldloom.worlds.mujoco.models.poses.PoseTables`."""
 
     def rows_of(self, k: int) -> tuple[slice, slice]:
         """Return the rows of the k-th drawn tendon: its tubes and its spheres."""
         first, tubes, spheres = (int(number) for number in self._integers[k, [FIRST_ROW, TUBES, SPHERES]])
         return slice(first, first + tubes), slice(first + tubes, first + tubes + spheres)
-
-    def write_poses(self, addresses: I64, scene: Scene, scene_lanes: I32) -> None:
-        """Write the poses and colours of all tendons in lanes that are about to be drawn."""
-        if not self.ids:
-            return
-        lengths, firsts, counts, objects = self._offsets
-        write_tendon_poses(
-            PROCESS_FLOAT64,
-            PROCESS_INT32,
-            addresses,
-            WRAP_XPOS,
-            QPOS,
-            lengths,
-            firsts,
-            counts,
-            objects,
-            self._integers,
-            self._floats,
-            self._gravity,
-            scene_lanes,
-            scene.lanes.first_row,
-            scene.instances.pose,
-            scene.instances.color,
-        )
 
 
 def _array_offsets(model: mujoco.MjModel) -> tuple[int, int, int, int]:
@@ -255,17 +231,14 @@ def write_catenary_poses(points: F64, gravity: F64, length: float, tubes: int, r
         write_tube_pose(pose, row + k, ax, ay, az, bx, by, bz, r)
 
 
-@kernel_holding_gil
+@device_function
 def write_tendon_poses(
     numbers: F64,
     integers: I32,
     addresses: I64,
     wrap_field: int,
     anchor_field: int,
-    lengths: int,
-    firsts: int,
-    counts: int,
-    objects: int,
+    offsets: I64,
     tendons: I32,
     values: F64,
     gravity: F64,
@@ -277,9 +250,10 @@ def write_tendon_poses(
     """Write the poses of all tubes and spheres, and the colours of tendons that show their limits.
 
     `addresses` [n, fields] are those of the lanes' arrays in `numbers`, the memory of the process as float64;
-    `integers` is the same memory as int32. `lengths` is the offset of ten_length from the array of `anchor_field`, in
-    float64; `firsts`, `counts` and `objects` are those of ten_wrapadr, ten_wrapnum and wrap_obj, in int32.
+    `integers` is the same memory as int32. `offsets` [4] from the array of `anchor_field`: that of ten_length, in
+    float64, and those of ten_wrapadr, ten_wrapnum and wrap_obj, in int32.
     """
+    lengths, firsts, counts, objects = offsets[0], offsets[1], offsets[2], offsets[3]
     for k in range(scene_lanes.size):
         anchor = addresses[k, anchor_field]
         for t in range(tendons.shape[0]):

@@ -68,12 +68,11 @@ class SimulatedFamily(Family):
         constraints = _CONSTRAINTS_PER_GEOM * model.ngeom + model.nv
         arena_bytes = min(int(model.narena), _JACOBIANS * constraints * model.nv * 8)
         lane_bytes = layout.buffer_bytes + arena_bytes + _LANE_BYTES
-        return int(
-            super().memory_bytes(lanes)
-            + _MODEL_COPIES * model.nbuffer
-            + _FAMILY_BYTES
-            + lanes * (lane_bytes + self._mesh_bytes)
-        )
+        return int(super().memory_bytes(lanes) + self._family_bytes() + lanes * (lane_bytes + self._mesh_bytes))
+
+    def _family_bytes(self) -> float:
+        """Estimate the memory of a family without lanes."""
+        return _MODEL_COPIES * self._model.nbuffer + _FAMILY_BYTES
 
     @cached_property
     def _mesh_bytes(self) -> int:
@@ -133,16 +132,22 @@ class SimulatedFamily(Family):
         fatal: int,
         model_name: str,
         task_placed: Collection[str] = (),
+        eye: mujoco.MjvCamera | None = None,
     ) -> None:
         """Import the model of all lanes; `fatal` are the fault bits that abort a step.
 
         `task_placed`: labels of geoms and sites that do not move in an episode, but have another position in the next.
+        `eye` defines the camera of that name.
         """
-        self._model, self._overrides, self._model_name = model, overrides, model_name
+        self._overrides = overrides
         self._default_overrides = overrides.read(model)
         self._layout = DataLayout(model)
         self._stepper = LaneStepper(model, overrides, fatal)
-        self._scene = ModelScene(model, self.assets, task_placed)
+        self._set_scene(model, ModelScene(model, self.assets, task_placed, eye), model_name)
+
+    def _set_scene(self, model: mujoco.MjModel, scene: ModelScene, model_name: str) -> None:
+        """Draw lanes with this scene of their model."""
+        self._model, self._scene, self._model_name = model, scene, model_name
         self.rows_per_lane = self._scene.rows_per_lane
         self.static_rows = self._scene.static_rows
         self.labels = self._scene.labels

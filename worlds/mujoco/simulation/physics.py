@@ -8,6 +8,7 @@ error or a warning inside MuJoCo is a fault of its lane and affects no other.
 import functools
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -63,6 +64,20 @@ def step_calls(model: mujoco.MjModel, steps: int) -> I64:
     )
 
 
+def plain_calls(steps: int, *then: str) -> I64:
+    """Return the calls of so many `mj_step`, and of functions after them, which leave all else as the last of them do.
+
+    Sensors are computed in the last step only: nothing reads them in between.
+    """
+    names = [("mj_step", _WITHOUT_SENSORS)] * (steps - 1) + [(name, _WITH_SENSORS) for name in ("mj_step", *then)]
+    return np.array([_call(name, model) for name, model in names], np.int64)
+
+
+def calls_of(name: str) -> I64:
+    """Return the call of one function of model and data."""
+    return np.array([_call(name, _WITH_SENSORS)], np.int64)
+
+
 def forward_calls() -> I64:
     """Return the call that brings everything up to date after positions were set."""
     return np.array([_call("mj_forward", _WITH_SENSORS)], np.int64)
@@ -81,24 +96,20 @@ class LaneStepper:
         """Fault bits that abort a lane's step."""
         self._overrides = overrides
         # Overrides are written into the arrays of the models, so each thread needs its own.
-        threads = [overrides.copy_arrays(model) for _ in range(_thread_count())]
+        threads = [overrides.copy_arrays(model) for _ in range(thread_count())]
         self._models = [_variants(model, own) for own in threads]
         self._model_addresses = [np.array([one.address for one in pair], np.int64) for pair in self._models]
         self._override_addresses: list[I64] = [
             np.array([address_of(array) for array in own.values()], np.int64) for own in threads
         ]
-        self.seconds_per_lane = 1e-5
-        """Time that one lane takes, as last measured."""
+        self.sharing = WorkSharing()
 
     def run(self, state: State, lanes: I64, controls: F64, calls: I64) -> "StepFaults":
         """Set the controls [n, nu] and make the calls of each lane."""
         faults = np.zeros(len(lanes), np.int64)
         messages = np.zeros((len(lanes), MESSAGE_BYTES), np.uint8)
-        worth = int(self.seconds_per_lane * len(lanes) / _MIN_THREAD_WORK_S)
-        threads = max(1, min(len(self._models), len(lanes), worth))
-        progress = np.zeros((threads + 1, CACHE_LINE_WORDS), np.int64)
 
-        def step(thread: int) -> None:
+        def step(thread: int, progress: I64) -> None:
             step_lanes(
                 lanes,
                 self._model_addresses[thread],
@@ -122,15 +133,31 @@ class LaneStepper:
                 faults,
             )
 
+        self.sharing.run(step, len(lanes))
+        return StepFaults(faults, messages)
+
+
+class WorkSharing:
+    """Division of the work on many lanes among threads, as many as it is worth."""
+
+    def __init__(self) -> None:
+        self.seconds_per_lane = 1e-5
+        """Time that one lane takes, as last measured."""
+        self.max_threads = thread_count()
+
+    def run(self, work: Callable[[int, I64], None], lanes: int) -> None:
+        """Have each thread call `work(thread, progress)`, a kernel that takes lanes as `step_lanes` does."""
+        worth = int(self.seconds_per_lane * lanes / _MIN_THREAD_WORK_S)
+        threads = max(1, min(self.max_threads, lanes, worth))
+        progress = np.zeros((threads + 1, CACHE_LINE_WORDS), np.int64)
         began_s = time.perf_counter()
-        others = [_thread_pool(os.getpid()).submit(step, thread) for thread in range(1, threads)]
-        step(0)
+        others = [_thread_pool(os.getpid()).submit(work, thread, progress) for thread in range(1, threads)]
+        work(0, progress)
         # Threads that have not begun yet, as on a busy machine, will find no lane to take: they are not waited for.
-        if others and not wait_until_done(progress, len(lanes), libc_address("sched_yield"), _MAX_YIELDS):
+        if others and not wait_until_done(progress, lanes, libc_address("sched_yield"), _MAX_YIELDS):
             for other in others:
                 other.result()
-        self.seconds_per_lane = (time.perf_counter() - began_s) * threads / max(1, len(lanes))
-        return StepFaults(faults, messages)
+        self.seconds_per_lane = (time.perf_counter() - began_s) * threads / max(1, lanes)
 
 
 def _variants(model: mujoco.MjModel, own: dict[str, np.ndarray]) -> tuple[ModelVariant, ModelVariant]:
@@ -157,11 +184,12 @@ class StepFaults(NamedTuple):
 
 
 @functools.cache
-def _thread_count() -> int:
+def thread_count() -> int:
+    """Return the number of threads that simulate: one per core."""
     return len(os.sched_getaffinity(0))
 
 
 @functools.cache
 def _thread_pool(process: int) -> ThreadPoolExecutor:
     """Return the threads of this process; a forked process inherits none, so they are cached by process id."""
-    return ThreadPoolExecutor(max(1, _thread_count() - 1), thread_name_prefix="worldloom-physics")
+    return ThreadPoolExecutor(max(1, thread_count() - 1), thread_name_prefix="worldloom-physics")

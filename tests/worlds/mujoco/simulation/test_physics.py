@@ -54,7 +54,7 @@ def test_lanes_step_as_mujoco_steps_them(integrator: str, data: st.DataObject) -
     model = pile(integrator=integrator)
     steps = data.draw(st.integers(1, 3))
     stepper = make_stepper(model)
-    stepper.seconds_per_lane = data.draw(st.sampled_from([0.0, 1.0]))  # on this thread alone, or on all
+    stepper.sharing.seconds_per_lane = data.draw(st.sampled_from([0.0, 1.0]))  # on this thread alone, or on all
     state = make_state(*[model] * 6)
     expected = [mujoco.MjData(model) for _ in range(6)]
     for one in expected:
@@ -82,9 +82,9 @@ def test_a_thread_that_has_not_begun_is_not_waited_for(monkeypatch: pytest.Monke
     """The other threads are busy all the while, as on a loaded machine; later they find no lane to take."""
     model = pile()
     state, calls = make_state(*[model] * 6), physics.step_calls(model, 2)
-    monkeypatch.setattr(physics, "_thread_count", lambda: 3)
+    monkeypatch.setattr(physics, "thread_count", lambda: 3)
     stepper, is_over = make_stepper(model), threading.Event()
-    stepper.seconds_per_lane = 1.0
+    stepper.sharing.seconds_per_lane = 1.0
     with ThreadPoolExecutor(1) as pool:
         monkeypatch.setattr(physics, "_thread_pool", lambda process: pool)
         pool.submit(is_over.wait)
@@ -120,7 +120,7 @@ def test_an_error_inside_mujoco_affects_its_own_lane_only(
         DataLayout(small).attach(state, lane)
     stepper = make_stepper(small)
     for seconds in (0.0, 1.0):
-        stepper.seconds_per_lane = seconds
+        stepper.sharing.seconds_per_lane = seconds
         for lane in (1, 3):  # far from each other they need little
             data = state.simulation[lane]
             data.call("mj_resetData")
@@ -182,7 +182,7 @@ def test_lanes_are_stepped_with_their_own_model_values() -> None:
     state.overrides[::2] = overrides.read(model)
     state.overrides[1::2] = overrides.read(heavy)
     stepper = LaneStepper(model, overrides, DIVERGED)
-    stepper.seconds_per_lane = 1.0
+    stepper.sharing.seconds_per_lane = 1.0
     controls = np.zeros((40, 1))
     for _ in range(5):
         stepper.run(state, np.arange(40), controls, np.array([(function_address("mj_step"), 0, 0, 0)]))
