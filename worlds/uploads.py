@@ -4,10 +4,14 @@ A server sets the rules when it starts. In any other process uploads come from t
 treated like its own files.
 """
 
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from worldloom.worlds.settings import SettingNotAllowedError
 
+UPLOADS = ("xml", "files")
+"""Settings with which a client uploads something, in all families that have them."""
 _DECOMPRESSED = 4
 """Most decompressed bytes for each byte that an upload may have."""
 _UNLIMITED = 1 << 31
@@ -39,6 +43,22 @@ class UploadRules:
                 f"setting {setting!r} is given, and this server takes no uploaded models: start it with "
                 "--allow-uploads, or use a model of its own (setting 'model')"
             )
+
+
+def upload_bytes(settings: Mapping[str, object]) -> int:
+    """Return the size of the upload in the settings of a world; 0 if there is none."""
+    found = (settings.get(name) for name in UPLOADS)
+    return sum(len(value) for value in found if isinstance(value, str | bytes))
+
+
+running_compilers: set["subprocess.Popen[bytes]"] = set()
+"""Processes that compile uploads at this moment."""
+
+
+def end_compilers() -> None:
+    """End the processes that compile uploads: what waits for them fails at once."""
+    for process in list(running_compilers):
+        process.kill()
 
 
 _rules = UploadRules()

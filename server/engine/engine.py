@@ -32,6 +32,7 @@ from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer
 from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset, interrupt_sequences
 from worldloom.server.logs import Log
 from worldloom.worlds.lanes import INTERRUPTED
+from worldloom.worlds.uploads import upload_bytes
 
 log = Log("engine")
 
@@ -144,11 +145,13 @@ class Engine:
         Call `then`, at once or in a later tick, with a function that raises what went wrong, if anything did. An engine
         without a thread of its own serves nobody else meanwhile, and builds all families here, when they are used.
         """
-        preparation = self.directory.preparation(given) if self._thread is not None else None
-        if preparation is None:
+        build = self.directory.preparation(given) if self._thread is not None else None
+        if build is None:
             then(lambda: None)
         else:
-            self._loader.load(preparation, lambda built: then(lambda: self.directory.add_prepared(built())))
+            self._loader.load(
+                build, lambda made: then(lambda: self.directory.add_prepared(made())), upload_bytes(given)
+            )
 
     def _add_lanes(self, addition: LaneAddition, done: Done) -> None:
         """Add lanes, at once if they are few, else over several ticks; then call `done`."""

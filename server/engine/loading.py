@@ -8,12 +8,13 @@ second or two, and other worlds go on meanwhile.
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 
 from worldloom.kernels.tables import ViewTable
+from worldloom.protos.errors import ResourceExhausted
 from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
@@ -24,6 +25,7 @@ from worldloom.worlds.describe import Description, describe
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import FamilyError, find_family, known_families, needs_extra
+from worldloom.worlds.uploads import end_compilers
 
 log = Log("engine")
 
@@ -64,25 +66,58 @@ def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
 
 Result = TypeVar("Result")
 
+_MAX_UPLOADS, _MAX_UPLOADS_BYTES = 32, 256 << 20
+"""Uploads that are compiled or wait for it: their number, and the bytes of all, if there are several."""
+
 
 class Loader:
-    """A thread that builds families; `post` has the engine make a call."""
+    """A thread that builds families, and one for families with uploads, which others then need not wait for.
+
+    `post` has the engine make a call.
+    """
 
     def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
         self._post = post
-        self._executor: ThreadPoolExecutor | None = None
+        self._executors: dict[str, ThreadPoolExecutor] = {}
+        self._uploads_bytes: list[int] = []
+        """Sizes of the uploads that are built or wait for it."""
 
-    def load(self, build: Callable[[], Result], then: Callable[[Callable[[], Result]], None]) -> None:
-        """Call `build` on the thread, then `then` on the engine's with a function that returns its result or raises."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="worldloom-loading")
-        future = self._executor.submit(build)
-        future.add_done_callback(lambda done: None if done.cancelled() else self._post(lambda: then(done.result)))
+    def load(
+        self, build: Callable[[], Result], then: Callable[[Callable[[], Result]], None], upload_bytes: int = 0
+    ) -> None:
+        """Call `build` on the thread, then `then` on the engine's with a function that returns its result or raises.
+
+        `upload_bytes`: size of the upload that it is built from, 0 for none. ResourceExhausted: too many uploads wait.
+        """
+        if upload_bytes:
+            self._check_uploads(upload_bytes)
+            self._uploads_bytes.append(upload_bytes)
+        name = "worldloom-uploads" if upload_bytes else "worldloom-loading"
+        if name not in self._executors:
+            self._executors[name] = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+        def finish(done: "Future[Result]") -> None:
+            if upload_bytes:
+                self._uploads_bytes.remove(upload_bytes)
+            then(done.result)
+
+        future = self._executors[name].submit(build)
+        future.add_done_callback(lambda done: None if done.cancelled() else self._post(lambda: finish(done)))
+
+    def _check_uploads(self, more_bytes: int) -> None:
+        count, size_bytes = len(self._uploads_bytes), sum(self._uploads_bytes)
+        if count and (count >= _MAX_UPLOADS or size_bytes + more_bytes > _MAX_UPLOADS_BYTES):
+            raise ResourceExhausted(
+                f"{count} uploaded models of {size_bytes} bytes are or wait to be compiled: expected {_MAX_UPLOADS} "
+                f"and {_MAX_UPLOADS_BYTES} bytes at most; try again in a while"
+            )
 
     def close(self) -> None:
-        """Cancel what has not begun."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        """Cancel what has not begun, and end the processes that compile uploads."""
+        for executor in self._executors.values():
+            executor.shutdown(wait=False, cancel_futures=True)
+        if self._uploads_bytes:
+            end_compilers()
 
 
 class FamilyDescriptions:

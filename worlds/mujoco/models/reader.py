@@ -6,7 +6,7 @@ compiles refers to these names only.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Protocol
@@ -49,8 +49,8 @@ class ModelReader:
     """Limits for all files of the model together."""
     roots: tuple[str, ...] = ("mujoco",)
     """Root elements that a model may have: `mujoco`, and `robot` for URDF."""
-    refused_tags: frozenset[str] = frozenset()
-    """Elements that a model must not have."""
+    check: Callable[[str, Element], None] | None = None
+    """Function of a model's name and root, with all includes; it raises ValueError for a model to be refused."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Contents of the files that the model refers to, by their new names."""
     _names: dict[PurePath, str] = field(default_factory=dict)
@@ -72,10 +72,10 @@ class ModelReader:
             raise ValueError(f"{path.name} has the root element <{root.tag}>: expected {expected}")
         source_dirs: dict[Element, PurePath] = {}
         self._insert_includes(root, path.parent, path.parent, source_dirs, [path])
+        if self.check is not None:
+            self.check(path.name, root)
         asset_dirs = _pop_asset_dirs(root)
         for element in root.iter():
-            if element.tag in self.refused_tags:
-                raise ValueError(f"{path.name} has an element <{element.tag}>: expected a model without plugins")
             for attribute in [name for name in element.attrib if name.startswith("file")]:
                 given = element.attrib[attribute]
                 name = os.path.basename(given) if asset_dirs.strip else given
