@@ -9,7 +9,7 @@ environment of Gymnasium; later episodes begin with `reset()`. There are three w
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self, cast
 
 import gymnasium
 import numpy as np
@@ -48,7 +48,7 @@ class Gym(Family):
     labels: tuple[str, ...] = ("sky",)
     reward_dtype = "float64"
     rows_per_lane = 0
-    _render_mode: ClassVar[str | None] = None
+    _render_mode: str | None = None
     """Render mode that lanes' environments are made with."""
 
     template: gymnasium.Env[Any, Any]
@@ -61,7 +61,7 @@ class Gym(Family):
         values = parse_settings(cls.settings, settings)
         spec, kwargs = find_spec(str(values["id"])), parse_kwargs(str(values["kwargs"]))
         template = make_or_refuse(spec, kwargs, int(values["max_steps"]))
-        made: Self = super().__new__(_choose(template) if cls is Gym else cls)  # type: ignore[arg-type]
+        made = super().__new__(cast(type[Self], _choose(template)) if cls is Gym else cls)
         made.template = template
         return made
 
@@ -87,8 +87,8 @@ class Gym(Family):
 
     seed_text = (
         "Lane k of a world with seed s is the world of one lane with seed (s + k) mod 2**64, and Gymnasium's "
-        "environment whose first reset has that seed. So worlds whose seeds are near share lanes: of 1,024 lanes, seeds "
-        "0 and 1 have 1,023 in common. Choose seeds that are at least as far apart as there are lanes."
+        "environment whose first reset has that seed. So worlds whose seeds are near share lanes: of 1,024 lanes, "
+        "seeds 0 and 1 have 1,023 in common. Choose seeds that are at least as far apart as there are lanes."
     )
 
     @staticmethod
@@ -104,7 +104,7 @@ class Gym(Family):
         A lane whose first episode here is not its first has played the others elsewhere: its numbers come from the seed
         of this episode.
         """
-        return lane_seed if episode_seed == int(mix(np.uint64(lane_seed), 0)) else episode_seed
+        return lane_seed if episode_seed == int(mix(np.array(lane_seed, np.uint64), 0)) else episode_seed
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the state of a lane: its environment, whether that failed in this episode, and its observations."""
@@ -169,9 +169,21 @@ class Gym(Family):
 
 def _choose(template: gymnasium.Env[Any, Any]) -> type[Gym]:
     """Return the class that runs environments like this one."""
-    from worldloom.worlds.gym.pictures import PictureGym
+    # Imported here, for they derive from Gym, and mujoco need not be installed for the others.
+    if not _has_simulation(template):
+        from worldloom.worlds.gym.pictures import PictureGym
 
-    unwrapped = template.unwrapped
-    if not (hasattr(unwrapped, "model") and hasattr(unwrapped, "data")):
         return PictureGym
-    return PictureGym
+    from worldloom.worlds.gym.batched import BatchedGym
+    from worldloom.worlds.gym.simulated import MujocoGym
+
+    return BatchedGym if BatchedGym.supports(template) else MujocoGym
+
+
+def _has_simulation(template: gymnasium.Env[Any, Any]) -> bool:
+    """Return whether an environment is a simulation of MuJoCo."""
+    found = [type(getattr(template.unwrapped, name, None)) for name in ("model", "data")]
+    return [(one.__module__.partition(".")[0], one.__name__) for one in found] == [
+        ("mujoco", "MjModel"),
+        ("mujoco", "MjData"),
+    ]
