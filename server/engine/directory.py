@@ -96,9 +96,9 @@ class WorldDirectory:
             return None
         return lambda: self._prepare(given)
 
-    def add_prepared(self, prepared: PreparedFamily) -> None:
-        """Create the pool of a prepared family, unless it exists by now."""
-        key, family = prepared
+    def add_prepared(self, prepared: Callable[[], PreparedFamily]) -> None:
+        """Create the pool of a prepared family, unless it exists by now; raise what `prepared` raises."""
+        key, family = prepared()
         if key not in self.pools.by_key:
             self.pools.add(key, family)
 

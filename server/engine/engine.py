@@ -149,9 +149,7 @@ class Engine:
         if build is None:
             then(lambda: None)
         else:
-            self._loader.load(
-                build, lambda made: then(lambda: self.directory.add_prepared(made())), upload_bytes(given)
-            )
+            self._loader.load(build, lambda made: then(partial(self.directory.add_prepared, made)), upload_bytes(given))
 
     def _add_lanes(self, addition: LaneAddition, done: Done) -> None:
         """Add lanes, at once if they are few, else over several ticks; then call `done`."""
