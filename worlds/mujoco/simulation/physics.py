@@ -64,23 +64,14 @@ def step_calls(model: mujoco.MjModel, steps: int) -> I64:
     )
 
 
-def plain_calls(steps: int, *then: str) -> I64:
-    """Return the calls of so many `mj_step`, and of functions after them, which leave all else as the last of them do.
-
-    Sensors are computed in the last step only: nothing reads them in between.
-    """
-    names = [("mj_step", _WITHOUT_SENSORS)] * (steps - 1) + [(name, _WITH_SENSORS) for name in ("mj_step", *then)]
-    return np.array([_call(name, model) for name, model in names], np.int64)
-
-
-def calls_of(name: str) -> I64:
-    """Return the call of one function of model and data."""
-    return np.array([_call(name, _WITH_SENSORS)], np.int64)
+def plain_calls(*names: str) -> I64:
+    """Return the calls of functions of model and data, in this order and with nothing left out."""
+    return np.array([_call(name, _WITH_SENSORS) for name in names], np.int64)
 
 
 def forward_calls() -> I64:
     """Return the call that brings everything up to date after positions were set."""
-    return np.array([_call("mj_forward", _WITH_SENSORS)], np.int64)
+    return plain_calls("mj_forward")
 
 
 def _call(name: str, model: int, third: int = 0) -> tuple[int, int, int, int]:
