@@ -74,6 +74,14 @@ class ServeConfig:
     """MODULE:CLASS of a family to add, from an installed module or one in the current directory. May be given again."""
     model_dir: tuple[Path, ...] = field(default=(), metadata={"metavar": "DIRECTORY"})
     """Directory that models of the family `mujoco` may be read from, with its subdirectories. May be given again."""
+    gym_id: tuple[str, ...] = field(default=(), metadata={"metavar": "PATTERN"})
+    """Pattern of ids that the family `gym` may make, such as 'Ant*'; those of Gymnasium itself unless given. May be
+    given again."""
+    gym_import: tuple[str, ...] = field(default=(), metadata={"metavar": "MODULE"})
+    """Module to import, which registers environments with Gymnasium. May be given again."""
+    gym_kwarg: tuple[str, ...] = field(default=(), metadata={"metavar": "NAME"})
+    """Keyword argument of environments that clients may set, beside those that tune Gymnasium's own. May be given
+    again."""
     cogment: Path | None = None
     """YAML file that describes trials: serves the Cogment API beside dm_env_rpc."""
     tls_cert: Path | None = None

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the description."""
-    add_families(args.families, args.model_dirs)
+    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg)
     family = find_family(args.name)
     described = describe(family, parse_assignments(family.settings, args.more_words))
     if args.json:

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code."""
     config = read_config(args)
-    add_families(config.family, config.model_dir)
+    add_families(config.family, config.model_dir, config.gym_id, config.gym_import, config.gym_kwarg)
     # Imported here: gRPC takes a while to load, and errors in options should appear at once.
     from worldloom.server.run import serve
 
