@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ServerError,
         VersionMismatch,
     )
+    from worldloom.client.model_files import collect_model
     from worldloom.client.rollout import Rollout
     from worldloom.client.vector_env import VectorEnv
 
@@ -40,9 +41,15 @@ __all__ = [
     "ServerError",
     "VectorEnv",
     "VersionMismatch",
+    "collect_model",
     "make_dm_env",
 ]
-_MODULES = {"Rollout": "rollout", "VectorEnv": "vector_env", "make_dm_env": "dm_env"}
+_MODULES = {
+    "Rollout": "rollout",
+    "VectorEnv": "vector_env",
+    "collect_model": "model_files",
+    "make_dm_env": "dm_env",
+}
 """Modules of the public names that are not errors."""
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
