@@ -1,0 +1,21 @@
+"""Environments that only these tests have, and permissions as at the start of a process."""
+
+from collections.abc import Iterator
+
+import gymnasium
+import pytest
+
+from tests.support import odd_environments
+from worldloom.worlds.gym.permissions import allow_gym_ids, allow_gym_kwargs
+
+
+@pytest.fixture(autouse=True)
+def permissions() -> Iterator[None]:
+    """The environments of `odd_environments` are registered, and nothing but the defaults is allowed afterwards."""
+    before = dict(gymnasium.registry)
+    odd_environments.register()
+    yield
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+    allow_gym_ids([])
+    allow_gym_kwargs([])
