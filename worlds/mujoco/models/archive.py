@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from pathlib import PurePath, PurePosixPath
 
-from worldloom.worlds.settings import abbreviate
+from worldloom.worlds.settings import SettingTooLargeError, abbreviate
 
 MAX_FILES = 4096
 _MAX_NAME_LENGTH = 512
@@ -72,7 +72,7 @@ def read_archive(data: bytes, max_bytes: int) -> dict[PurePosixPath, bytes]:
             entries = _check_entries(archive, max_bytes)
             return {path: _read_entry(archive, entry) for path, entry in entries.items()}
     except _FAILURES as error:
-        if isinstance(error, _ArchiveError):
+        if isinstance(error, _ArchiveError | SettingTooLargeError):
             raise
         raise ValueError(f"the archive cannot be read: {abbreviate(str(error))[1:-1]}") from None
 
@@ -119,7 +119,7 @@ def _check_entries(archive: zipfile.ZipFile, max_bytes: int) -> dict[PurePosixPa
         entries[path] = entry
         total_bytes += entry.file_size
         if total_bytes > max_bytes:
-            raise _ArchiveError(
+            raise SettingTooLargeError(
                 f"the archive's files have {total_bytes} bytes or more: expected {max_bytes} at most; send less, or "
                 "raise --max-upload-bytes, of which they may have four times as many"
             )
