@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from worldloom.client.model_files import collect_model
     from worldloom.client.rollout import Rollout
+    from worldloom.client.state_renderer import MujocoRenderer
     from worldloom.client.vector_env import VectorEnv
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "CannotConnect",
     "ClientError",
     "LostConnection",
+    "MujocoRenderer",
     "NoLocalSocket",
     "NoSharedMemory",
     "Rollout",
@@ -45,6 +47,7 @@ __all__ = [
     "make_dm_env",
 ]
 _MODULES = {
+    "MujocoRenderer": "state_renderer",
     "Rollout": "rollout",
     "VectorEnv": "vector_env",
     "collect_model": "model_files",

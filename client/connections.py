@@ -195,6 +195,10 @@ class LocalConnection:
         """Return the `out` of array steps that are written into these arrays, by name, in the order of their UIDs."""
         return self._engine.array_buffer(dict(arrays))
 
+    def offer_model(self, model: Any) -> str:
+        """Have the engine know an MjModel, and return its name for the setting `model` of the family `mujoco`."""
+        return self._engine.offer_model(model)
+
     def receive(self, timeout_s: float | None = None) -> Any:
         """Run the engine until the oldest request has been answered, and return its reply."""
         return self._engine.run(partial(self._stream.receive, self.taken))
@@ -249,6 +253,9 @@ class _LocalEngine:
         stream = self.run(lambda: self._server.open_stream())  # type: ignore[union-attr]  # run has checked it
         self._streams.append(stream)
         return stream
+
+    def offer_model(self, model: Any) -> str:
+        return self.run(lambda: self._server.offer_model(model))  # type: ignore[union-attr]  # run has checked it
 
     def run(self, work: Callable[[], _Result]) -> _Result:
         """Do some work of the engine, with errors as those of a server."""

@@ -41,7 +41,16 @@ class InProcess:
         self.engine.open()
         self._streams: list[InProcessStream] = []
         self._opened = 0
+        self._when_closed: list[Callable[[], None]] = []
         self.route = self.engine.router.register(_deliver)
+
+    def offer_model(self, model: Any) -> str:
+        """Have worlds use an MjModel until this is closed, and return its name for the setting `model` of `mujoco`."""
+        from worldloom.worlds.mujoco.models.files import offer_model, withdraw_model  # which needs an extra
+
+        name = offer_model(model)
+        self._when_closed.append(functools.partial(withdraw_model, name))
+        return name
 
     def open_stream(self) -> "InProcessStream":
         """Open a stream, which has a session of its own."""
@@ -67,6 +76,8 @@ class InProcess:
         for stream in list(self._streams):
             self.close_stream(stream)
         self.engine.close()
+        for call in self._when_closed:
+            call()
 
 
 class _Inbox:

@@ -5,6 +5,7 @@ Each file is read after a check that its real path is inside an allowed director
 
 import os
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path, PurePath
 
 import mujoco
@@ -16,6 +17,9 @@ from worldloom.worlds.settings import SettingError, abbreviate
 MAX_FILES = 4096
 MAX_BYTES = 1 << 30
 """Limits for all files of one model together."""
+
+_OFFERED = "object:"
+"""Beginning of the names of models that were offered, unlike that of any file."""
 
 _allowed_dirs: list[Path] = []
 
@@ -29,8 +33,29 @@ def allow_model_dirs(directories: Iterable[str | os.PathLike[str]]) -> None:
     _allowed_dirs[:] = found
 
 
+_offered: dict[str, mujoco.MjModel] = {}
+_numbers = count()
+
+
+def offer_model(model: mujoco.MjModel) -> str:
+    """Have this process know a model of its own, and return the name that `load_model` finds it by."""
+    name = f"{_OFFERED}{next(_numbers)}"
+    _offered[name] = model
+    return name
+
+
+def withdraw_model(name: str) -> None:
+    """Forget a model that was offered. Families that use it keep it."""
+    _offered.pop(name, None)
+
+
 def load_model(name: str) -> mujoco.MjModel:
-    """Return the model in a file, named relative to an allowed directory; raise SettingError if it cannot be loaded."""
+    """Return the model in a file, named relative to an allowed directory; raise SettingError if it cannot be loaded.
+
+    Also a model that was offered, by its name.
+    """
+    if name in _offered:
+        return _offered[name]
     if not _allowed_dirs:
         raise SettingError(
             f"setting 'model' is {abbreviate(name)}: this server allows no model directory; start it with "

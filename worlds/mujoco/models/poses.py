@@ -1,7 +1,7 @@
 """Poses of what moves in a MuJoCo world, copied from the arrays of simulations into the scene by one kernel.
 
 Objects, lamps, tendons and skins are written for one lane after the other, so all that a lane needs of its simulation
-is read while it is in the cache. `worldloom.worlds.mujoco.states` calls the same kernel for each state that it has posed.
+is read while it is in the cache. `worldloom.worlds.mujoco.states` does the same for each state that it has posed.
 """
 
 from typing import NamedTuple

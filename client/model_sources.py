@@ -1,0 +1,160 @@
+"""Models of MuJoCo in all forms that programs have them in: for an engine in this process, or for a server.
+
+An engine in this process gets the model itself. A server loads one of its own model files by name, or compiles what a
+client uploads: the text of the model, and the files that it refers to.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from worldloom.client.errors import ClientError
+from worldloom.client.model_files import collect_model
+
+_EXPECTED = (
+    "expected the path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment or its name "
+    "as (domain, task)"
+)
+
+
+class ModelUpload(NamedTuple):
+    """A model for a server: the settings of its upload, and the name under which the server may have it."""
+
+    settings: dict[str, Any] | None
+    """Settings of CreateWorld; None if there is nothing to upload."""
+    name: str | None
+    """Path of the model in a directory of the server's; None if it has none."""
+
+
+def load_model(source: Any, assets: Mapping[str, bytes] | None = None) -> Any:
+    """Return the MjModel of a source, a copy of its own; ValueError or TypeError if it is none."""
+    mujoco = _import_mujoco()
+    source = _resolve(source)
+    if isinstance(source, mujoco.MjModel):
+        return source.__copy__()
+    if isinstance(source, mujoco.MjSpec):
+        return source.compile()
+    if _is_mjcf_root(source):
+        return mujoco.MjModel.from_xml_string(source.to_xml_string(), dict(source.get_assets()))
+    try:
+        if _is_xml_text(source):
+            return mujoco.MjModel.from_xml_string(str(source), dict(assets or {}))
+        path = _as_path(source)
+        if not path.is_file():
+            raise ValueError(f"model is {str(path)!r}, which does not exist: {_EXPECTED}")
+        return mujoco.MjModel.from_xml_path(str(path), dict(assets or {}))
+    except mujoco.FatalError as error:
+        raise ValueError(f"the model cannot be loaded: {error}") from error
+
+
+def prepare_upload(source: Any, assets: Mapping[str, bytes] | None = None) -> ModelUpload:
+    """Return what a server needs of a source; ClientError for one that cannot be sent."""
+    if isinstance(source, str | os.PathLike) and not _is_xml_text(source):
+        path = _as_path(source)
+        if not path.is_file():
+            return ModelUpload(None, str(path))
+        return ModelUpload(_settings(*collect_model(path, assets)), path.as_posix())
+    if isinstance(source, str):
+        return ModelUpload(_settings(*collect_model(source, assets)), None)
+    if isinstance(source, tuple):
+        xml, files = _suite_model(source)
+        return ModelUpload(_settings(*collect_model(xml, files)), None)
+    mjcf = source if _is_mjcf_root(source) else _mjcf_root_of(source)
+    if mjcf is not None:
+        return ModelUpload(_settings(*collect_model(mjcf.to_xml_string(), mjcf.get_assets())), None)
+    if type(source).__name__ == "MjSpec":
+        files = {name: bytes(content) for name, content in source.assets.items()}
+        return ModelUpload(_settings(*collect_model(source.to_xml(), files)), None)
+    if type(source).__name__ == "MjModel" or hasattr(source, "physics"):
+        raise ClientError(
+            f"a {type(source).__name__} cannot be sent to a server, which compiles models itself: expected the path or "
+            "text of its XML, an MjSpec, or (domain, task) for a task of dm_control's suite; or the address 'local'"
+        )
+    raise TypeError(f"model is a {type(source).__name__}: {_EXPECTED}")
+
+
+def _settings(xml: str, files: bytes) -> dict[str, Any]:
+    return {"xml": xml, **({"files": files} if files else {})}
+
+
+def _resolve(source: Any) -> Any:
+    """Return the model of a dm_control environment, or the source itself."""
+    if isinstance(source, tuple):
+        domain, task = _check_task(source)
+        source = _import_suite().load(domain, task)
+    physics = getattr(source, "physics", None)
+    return source if physics is None else physics.model.ptr
+
+
+def _suite_model(name: tuple[Any, ...]) -> tuple[str, dict[str, bytes]]:
+    """Return the XML and the files of a task of dm_control's suite, by domain and task."""
+    domain, _ = _check_task(name)
+    try:
+        xml, files = getattr(_import_suite(), domain).get_model_and_assets()
+    except TypeError as error:  # domains whose models have parameters, such as the number of links
+        raise ClientError(
+            f"the model of {domain} is built by its task: expected the environment itself, at the address 'local'"
+        ) from error
+    return _as_text(xml), {path: _as_bytes(content) for path, content in files.items()}
+
+
+def _check_task(name: tuple[Any, ...]) -> tuple[str, str]:
+    """Return domain and task; ValueError or TypeError unless the suite has them."""
+    if len(name) != 2 or not all(isinstance(part, str) for part in name):
+        raise TypeError(f"model is {name!r}: {_EXPECTED}")
+    tasks = _import_suite().ALL_TASKS
+    if name not in tasks:
+        known = ", ".join(f"{domain}-{task}" for domain, task in tasks)
+        raise ValueError(f"model is {name!r}: expected a task of dm_control's suite, one of {known}")
+    return name[0], name[1]
+
+
+def _import_suite() -> Any:
+    """Import dm_control's suite without a graphics library, which it looks for unless a program has chosen one."""
+    has_choice = "MUJOCO_GL" in os.environ
+    os.environ.setdefault("MUJOCO_GL", "disable")
+    try:
+        from dm_control import suite
+    except ModuleNotFoundError as error:
+        raise ImportError("dm_control is not installed: pip install 'worldloom[mujoco]'") from error
+    finally:
+        if not has_choice:
+            del os.environ["MUJOCO_GL"]
+    return suite
+
+
+def _mjcf_root_of(source: Any) -> Any:
+    """Return the MJCF model of an environment of dm_control's composer, or None."""
+    root = getattr(getattr(source, "task", None), "root_entity", None)
+    return getattr(root, "mjcf_model", None)
+
+
+def _is_mjcf_root(source: Any) -> bool:
+    return hasattr(source, "to_xml_string") and hasattr(source, "get_assets")
+
+
+def _is_xml_text(source: Any) -> bool:
+    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+
+
+def _as_path(source: Any) -> Path:
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"model is a {type(source).__name__}: {_EXPECTED}")
+    return Path(source)
+
+
+def _as_text(content: str | bytes) -> str:
+    return content.decode() if isinstance(content, bytes) else content
+
+
+def _as_bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _import_mujoco() -> Any:
+    try:
+        import mujoco
+    except ModuleNotFoundError as error:
+        raise ImportError("MuJoCo is not installed: pip install 'worldloom[mujoco]'") from error
+    return mujoco

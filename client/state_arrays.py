@@ -1,0 +1,156 @@
+"""Arrays of states: read from NumPy, torch or JAX without a copy, checked, and cut into batches."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from worldloom.client.errors import BadAction
+from worldloom.client.specs import Spec
+
+QPOS = "qpos"
+_UNSENT = frozenset({"act"})
+"""Parts of a state that no frame depends on: they are checked, and not sent."""
+
+
+class StateBatch:
+    """States that were checked: their number, and their arrays by name."""
+
+    def __init__(self, count: int, arrays: Mapping[str, np.ndarray], specs: Mapping[str, Spec], first: int) -> None:
+        self.count = count
+        self.first = first
+        """Number of the first state among all that were given, for errors."""
+        self._arrays = arrays
+        self._specs = specs
+
+    @property
+    def has_colors(self) -> bool:
+        """Colours of geoms are part of the states."""
+        return "geom_rgba" in self._arrays
+
+    def actions(self, first: int, end: int, lanes: int) -> dict[str, np.ndarray]:
+        """Return the actions of a step that sets states `first` to `end`; the last one again in lanes that are left."""
+        actions = {}
+        for name, array in self._arrays.items():
+            if name in _UNSENT:
+                continue
+            spec = self._specs[name]
+            is_for_all = array.ndim == len(spec.shape)
+            rows = array if is_for_all else array[first:end]
+            if not is_for_all and end - first == lanes:
+                actions[name] = np.ascontiguousarray(rows, spec.wire_dtype)
+                continue
+            actions[name] = filled = np.empty((lanes, *spec.shape), spec.wire_dtype)
+            filled[: end - first] = rows
+            filled[end - first :] = filled[end - first - 1]
+        return actions
+
+
+class StateParser:
+    """Checks of the arrays of states of one model; `specs` are those of the actions of one state."""
+
+    def __init__(self, specs: Mapping[str, Spec]) -> None:
+        self._specs = specs
+
+    def parse(self, states: Any, more: Mapping[str, Any] | None = None, first: int = 0) -> StateBatch:
+        """Return the states of an array of joint positions, or of a dict of arrays, and of more arrays by name.
+
+        BadAction if they are not as the model needs them; `first` is the number of the first state in errors.
+        """
+        given = dict(states) if isinstance(states, Mapping) else {QPOS: states}
+        for name, value in (more or {}).items():
+            if value is not None:
+                if name in given:
+                    raise BadAction(f"{name!r} is in the states and a keyword too: expected it once")
+                given[name] = value
+        for name in given:
+            if name not in self._specs:
+                raise BadAction(
+                    f"{name!r} is not part of a state of this model: expected some of {', '.join(self._specs)}"
+                )
+        arrays = {name: as_array(name, value) for name, value in given.items()}
+        if not arrays:
+            raise BadAction(f"no states: expected arrays by name, some of {', '.join(self._specs)}")
+        counts = {name: len(array) for name, array in arrays.items() if array.ndim == len(self._specs[name].shape) + 1}
+        for name, array in arrays.items():
+            self._check_form(name, array, counts)
+        if not counts:
+            name = next(iter(arrays))
+            raise BadAction(
+                f"{name} has shape {list(arrays[name].shape)}: expected {self._form(name)}, a row for each state; for "
+                f"one state give {name}[None]"
+            )
+        count = next(iter(counts.values()))
+        for name, other in counts.items():
+            if other != count:
+                raise BadAction(f"{name} has {other} states: expected {count}, as {next(iter(counts))} has")
+        for name, array in arrays.items():
+            self._check_range(name, array, first if name in counts else None)
+        return StateBatch(count, arrays, self._specs, first)
+
+    def _check_form(self, name: str, array: np.ndarray, counts: Mapping[str, int]) -> None:
+        if array.dtype.kind not in "fiu":
+            raise BadAction(f"{name} has dtype {array.dtype}: expected numbers {self._form(name)}")
+        shape = array.shape[1:] if name in counts else array.shape
+        if shape != self._specs[name].shape or (name == QPOS and name not in counts):
+            hint = f"; for one state give {name}[None]" if shape == self._specs[name].shape else ""
+            raise BadAction(f"{name} has shape {list(array.shape)}: expected {self._form(name)}{hint}")
+
+    def _check_range(self, name: str, array: np.ndarray, first: int | None) -> None:
+        spec = self._specs[name]
+        if not array.size or array.dtype.kind != "f":
+            low = high = None
+        limits = np.finfo(np.float64)
+        low = limits.min if spec.low is None else float(np.min(spec.low))
+        high = limits.max if spec.high is None else float(np.max(spec.high))
+        if not array.size or (low <= float(array.min()) and float(array.max()) <= high):
+            return
+        is_inside = (array >= low) & (array <= high)
+        index = [int(place) for place in np.unravel_index(int(np.argmin(is_inside)), array.shape)]
+        value = array[tuple(index)]
+        where = f"{name} of state {first + index.pop(0)}" if first is not None else name
+        expected = f"a finite number from {low:g} to {high:g}"
+        raise BadAction(f"{where} is {value} at {index}: expected {expected}")
+
+    def _form(self, name: str) -> str:
+        return f"[N, {', '.join(map(str, self._specs[name].shape))}]"
+
+
+def as_array(name: str, value: Any) -> np.ndarray:
+    """Return an array as NumPy's, without a copy where it is in the memory of the CPU; BadAction if it is not."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        tensor = value.detach() if getattr(value, "requires_grad", False) else value
+        try:
+            return np.from_dlpack(tensor)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            raise BadAction(
+                f"{name} is a {kind} that NumPy cannot read ({error}): expected numbers in the memory of the CPU; "
+                "copy it there first, for instance by .cpu() or jax.device_get"
+            ) from error
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise BadAction(f"{name} is no array ({error}): expected numbers, a row for each state") from error
+
+
+def split_states(states: Any, batch_size: int) -> Iterator[Any]:
+    """Yield the parts of an array or a dict of arrays; or what an iterable yields, as it is."""
+    is_array = hasattr(states, "__dlpack__") or isinstance(states, np.ndarray)
+    if not is_array and not isinstance(states, Mapping):
+        if isinstance(states, str | bytes) or not isinstance(states, Iterable):
+            raise TypeError(f"states are {type(states).__name__}: expected an array, a dict of arrays, or an iterable")
+        yield from states
+        return
+    arrays = {
+        name: as_array(name, value)
+        for name, value in (states if isinstance(states, Mapping) else {QPOS: states}).items()
+    }
+    if QPOS not in arrays:
+        raise BadAction(f"states have {', '.join(arrays) or 'no arrays'}: expected {QPOS!r} among them")
+    count = len(arrays[QPOS]) if arrays[QPOS].ndim else 0
+    for first in range(0, count, batch_size):
+        part = slice(first, first + batch_size)
+        yield {name: array[part] if array.ndim and len(array) == count else array for name, array in arrays.items()}

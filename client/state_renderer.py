@@ -1,0 +1,452 @@
+"""Frames of states of a MuJoCo model: arrays of states in, arrays of frames out, in this process or at a server.
+
+    draw = MujocoRenderer("local", model="walker.xml", width=64, height=64)
+    frames = draw(qpos)["side.rgb"]
+
+States are drawn in batches, as steps of worlds of the family `mujoco` with the setting `drive` = `state`. So a renderer
+in this process, a server on this machine and one elsewhere give the same bytes. An engine in this process draws
+straight into the arrays that are returned; at a server, one batch is drawn while the one before is copied.
+
+All work is done on one thread of the renderer's own: while a program uses one part of a stream, the next is drawn.
+"""
+
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from google.rpc import code_pb2
+
+from worldloom.client.arguments import parse_integer, parse_timeout
+from worldloom.client.connecting import check_transport, connect
+from worldloom.client.connections import LOCAL, Credentials, LocalConnection
+from worldloom.client.errors import BadAction, ClientError, ServerError
+from worldloom.client.frame_memory import FrameMemory
+from worldloom.client.model_sources import ModelUpload, load_model, prepare_upload
+from worldloom.client.specs import parse_specs
+from worldloom.client.state_arrays import StateBatch, StateParser, split_states
+from worldloom.client.vector_world import Transport, VectorWorld, connection_transport, is_frame
+from worldloom.client.world import World
+
+_MAX_LANES = 1024
+"""Most states of a batch."""
+_BATCH_BYTES = 16 << 20
+"""Bytes of the frames of a batch: so many are drawn at once without the cost of a step being felt."""
+_SMALL_BATCH = 32
+"""Number of states below which the last batch is filled up to a power of two, instead of being divided further."""
+_MAX_WORLDS = 8
+"""Worlds of different sizes and outputs that are kept open."""
+_TRANSPORTS = ("auto", "grpc", "shm", "socket")
+_Result = TypeVar("_Result")
+
+
+class _WorldKey(NamedTuple):
+    """Sort of a world: its observations, whether its actions have colours, its lanes, and its number among equals."""
+
+    names: tuple[str, ...]
+    has_colors: bool
+    lanes: int
+    number: int
+
+
+class _Pending(NamedTuple):
+    """A batch that was sent and not received: the world that draws it, and its first and last state."""
+
+    world: VectorWorld
+    first: int
+    end: int
+
+
+class MujocoRenderer:
+    """A function from states of a MuJoCo model to frames.
+
+    The attribute `cameras` has the names of the model's cameras, `free` and `eye` included; `shapes` has the shapes of
+    the arrays of one state, by name. Use it in a `with` statement, or call `close`.
+    """
+
+    def __init__(
+        self,
+        address: str = LOCAL,
+        model: Any = None,
+        *,
+        width: int = 64,
+        height: int = 64,
+        samples: int = 1,
+        cameras: Sequence[str] | None = None,
+        outputs: Sequence[str] = ("rgb",),
+        assets: Mapping[str, bytes] | None = None,
+        batch_size: int | None = None,
+        transport: Transport = "auto",
+        renderer: Literal["auto", "gl", "cpu"] = "auto",
+        token: str | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Load a model, here or at a server.
+
+        Args:
+            address: `local` for an engine in this process, or `HOST:PORT` or `unix:PATH` of a server.
+            model: The path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment, or its
+                name as `(domain, task)`. A server gets the text and files of the model as an upload, if it takes
+                uploads; a path that does not exist here is the name of a model in the server's `--model-dir`.
+            width: Width of frames in pixels.
+            height: Height of frames in pixels.
+            samples: Samples per pixel, 1 or 4.
+            cameras: Names of cameras. The default is the model's first camera, or `free` if it has none.
+            outputs: Some of `rgb`, `gray`, `depth` and `segmentation`, for each camera.
+            assets: Contents of the files that the text of a model refers to, by name.
+            batch_size: Most states that are drawn at once; by default as many as have 16 MiB of frames, at most 1024.
+            transport: As for VectorEnv.
+            renderer: The renderer of an engine in this process; servers have their own.
+            token: The server's token, if it wants one.
+            tls_ca: The file of the certificate authority of a server with TLS.
+            tls_cert: The file of this client's certificate.
+            tls_key: The file of this client's key.
+            timeout_s: Seconds to wait for each reply of a server.
+        """
+        self._is_open = False
+        if model is None:
+            raise TypeError("model is missing: expected a MuJoCo model, such as model='walker.xml'")
+        check_transport(address, transport, _TRANSPORTS)
+        self._transport: Transport = transport
+        self._join_settings = {
+            "width": parse_integer("width", width, 1, 2**31 - 1),
+            "height": parse_integer("height", height, 1, 2**31 - 1),
+            "samples": samples,
+        }
+        self._max_lanes = _MAX_LANES if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**20)
+        self._has_batch_size = batch_size is not None
+        self._worlds: dict[_WorldKey, VectorWorld] = {}
+        self._memory = FrameMemory()
+        self._is_cancelled = threading.Event()
+        credentials = Credentials(token, tls_ca, tls_cert, tls_key)
+        timeout_s = parse_timeout(timeout_s)
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="worldloom-states")
+        self._is_open = True
+        try:
+            self._run(lambda: self._open(address, model, assets, credentials, renderer, timeout_s))
+            self._names = self._name_observations(cameras, outputs)
+        except BaseException:
+            self.close()
+            raise
+
+    def __call__(
+        self,
+        qpos: Any,
+        *,
+        mocap_pos: Any = None,
+        mocap_quat: Any = None,
+        act: Any = None,
+        geom_rgba: Any = None,
+        cameras: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return the frames of states, as arrays [N, height, width, ...] by `<camera>.<output>`.
+
+        The arrays belong to the caller. Nothing is drawn if a state is not valid, but for a quaternion of length 0.
+
+        Args:
+            qpos: Joint positions [N, nq]: an array of NumPy, or of torch or JAX in the memory of the CPU, which is not
+                copied. Also a dict with this and the arrays below, by name.
+            mocap_pos: Positions of mocap bodies [N, nmocap, 3], or one for all [nmocap, 3]; the model's by default.
+            mocap_quat: Rotations of mocap bodies [N, nmocap, 4], likewise.
+            act: Activations of actuators [N, na], as part of a state; no frame shows them.
+            geom_rgba: Colours of geoms [N, ngeom, 4], likewise.
+            cameras: Names of cameras, instead of those of the renderer.
+            outputs: Outputs, instead of those of the renderer.
+            out: Arrays to draw into, by name, and to return: C-contiguous, of the right shape and dtype.
+        """
+        keywords = {"mocap_pos": mocap_pos, "mocap_quat": mocap_quat, "act": act, "geom_rgba": geom_rgba}
+        names = self._names if cameras is None and outputs is None else self._name_observations(cameras, outputs)
+        batch = self._parser.parse(qpos, keywords)
+        return self._run(lambda: self._draw(batch, names, out))
+
+    def stream(
+        self,
+        states: Any,
+        *,
+        batch_size: int | None = None,
+        cameras: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the frames of many states part by part, each as a call would return them; memory does not grow.
+
+        While one part is used, the next is drawn. Memory of parts that are not referred to any more is used again.
+
+        Args:
+            states: An array [N, nq] (a memory map, for instance) or a dict of arrays by name, which is divided into
+                parts; or an iterable of such arrays or dicts, each of which is a part, whatever its length.
+            batch_size: States of a part of an array; by default as many as are drawn at once.
+            cameras: Names of cameras, instead of those of the renderer.
+            outputs: Outputs, instead of those of the renderer.
+        """
+        names = self._names if cameras is None and outputs is None else self._name_observations(cameras, outputs)
+        size = self._lanes_of(names) if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**31)
+        return self._stream(split_states(states, size), names)
+
+    def close(self) -> None:
+        """Close all worlds. Closing twice does nothing."""
+        if self._is_open:
+            self._is_open = False
+            self._is_cancelled.set()
+            self._worker.submit(self._close_worlds).result()
+            self._worker.shutdown()
+
+    def __enter__(self) -> "MujocoRenderer":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._is_open:
+            self.close()
+
+    @property
+    def transport(self) -> str:
+        """The transport that is used: `local`, `socket`, `shm` or `grpc`."""
+        kinds = {world.transport for world in self._worlds.values()}
+        return kinds.pop() if kinds else self._root.connection.transport
+
+    def _run(self, work: Callable[[], _Result]) -> _Result:
+        """Do some work on the renderer's thread, and wait for it."""
+        return self._wait(self._submit(work))
+
+    def _submit(self, work: Callable[[], _Result]) -> "Future[_Result]":
+        if not self._is_open:
+            raise ClientError("the renderer is closed: expected an open one; make another")
+        self._is_cancelled.clear()
+        return self._worker.submit(work)
+
+    def _wait(self, future: "Future[_Result]") -> _Result:
+        try:
+            return future.result()
+        except BaseException:
+            self._is_cancelled.set()  # an interrupt: the thread stops after its batch
+            raise
+
+    def _open(
+        self,
+        address: str,
+        model: Any,
+        assets: Mapping[str, bytes] | None,
+        credentials: Credentials,
+        renderer: str,
+        timeout_s: float,
+    ) -> None:
+        """Connect, and create a world that keeps the model loaded and tells its cameras and actions."""
+        transport = connection_transport(self._transport)
+        if address == LOCAL:
+            loaded = load_model(model, assets)
+            connection = connect(address, credentials, renderer, timeout_s, transport)
+            assert isinstance(connection, LocalConnection)
+            self._model_settings: dict[str, Any] = {"model": connection.offer_model(loaded)}
+            self._root = World(connection, self._settings(has_colors=True))
+        else:
+            upload = prepare_upload(model, assets)
+
+            def create(settings: dict[str, Any]) -> World:
+                self._model_settings = settings
+                connection = connect(address, credentials, renderer, timeout_s, transport)
+                return World(connection, self._settings(has_colors=True))
+
+            self._root = _create_uploaded(create, upload)
+        specs = self._root.join({"width": 1, "height": 1})
+        actions = parse_specs(specs.actions.items())
+        self._parser = StateParser(actions)
+        self.shapes: dict[str, tuple[int, ...]] = {name: spec.shape for name, spec in actions.items()}
+        observations = parse_specs(specs.observations.items())
+        self._pixel_bytes = {name: spec.size_bytes for name, spec in observations.items() if is_frame(name)}
+        self.cameras = tuple(name.removesuffix(".rgb") for name in observations if name.endswith(".rgb"))
+
+    def _settings(self, has_colors: bool) -> dict[str, Any]:
+        return {"family": "mujoco", "drive": "state", "colors": has_colors, **self._model_settings}
+
+    def _name_observations(self, cameras: Sequence[str] | None, outputs: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the observations of these cameras and outputs; ValueError if there are none of these."""
+        for argument, value in (("cameras", cameras), ("outputs", outputs)):
+            if isinstance(value, str):
+                raise TypeError(f"{argument} is {value!r}: expected a list of names, such as [{value!r}]")
+        if cameras is None:
+            own = [name for name in self.cameras if name != "eye"]
+            cameras = (
+                tuple(dict.fromkeys(name.rpartition(".")[0] for name in self._names))
+                if hasattr(self, "_names")
+                else (own or ["eye"])[:1]
+            )
+        if outputs is None:
+            outputs = tuple(dict.fromkeys(name.rpartition(".")[2] for name in self._names))
+        names = tuple(dict.fromkeys(f"{camera}.{output}" for camera in cameras for output in outputs))
+        if not names:
+            raise ValueError("no camera or no output: expected at least one of each")
+        for camera in cameras:
+            if camera not in self.cameras:
+                raise ValueError(f"camera {camera!r} is not the model's: expected some of {', '.join(self.cameras)}")
+        known = [name.rpartition(".")[2] for name in self._pixel_bytes if name.startswith(f"{self.cameras[0]}.")]
+        for output in outputs:
+            if output not in known:
+                raise ValueError(f"output {output!r} does not exist: expected some of {', '.join(known)}")
+        return names
+
+    def _lanes_of(self, names: tuple[str, ...]) -> int:
+        """Return the most states that are drawn at once with these observations."""
+        if self._has_batch_size:
+            return self._max_lanes
+        pixels = int(self._join_settings["width"]) * int(self._join_settings["height"])
+        state_bytes = pixels * sum(self._pixel_bytes[name] for name in names)
+        fitting = max(1, _BATCH_BYTES // state_bytes)
+        return min(self._max_lanes, 1 << (fitting.bit_length() - 1))
+
+    def _stream(self, parts: Iterable[Any], names: tuple[str, ...]) -> Iterator[dict[str, np.ndarray]]:
+        pending: deque[Future[dict[str, np.ndarray]]] = deque()
+        first = 0
+        try:
+            for part in parts:
+                batch = self._parser.parse(part, first=first)
+                first += batch.count
+                pending.append(self._submit(lambda batch=batch: self._draw(batch, names, None)))  # type: ignore[misc]
+                if len(pending) > 1:
+                    yield self._wait(pending.popleft())
+            while pending:
+                yield self._wait(pending.popleft())
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _draw(
+        self, batch: StateBatch, names: tuple[str, ...], out: Mapping[str, np.ndarray] | None
+    ) -> dict[str, np.ndarray]:
+        """Draw states, and return their frames. Runs on the renderer's thread."""
+        largest = self._lanes_of(names)
+        world = self._world(_WorldKey(names, batch.has_colors, min(largest, _round_up(max(1, batch.count))), 0))
+        specs = {name: world.observations[name] for name in names}
+        forms = {name: ((batch.count, *spec.shape[1:]), np.dtype(spec.dtype)) for name, spec in specs.items()}
+        frames = self._memory.take(forms) if out is None else _check_out(out, forms)
+        pending: deque[_Pending] = deque()
+        is_local = world.connection.transport == LOCAL
+        try:
+            for number, (first, end, lanes) in enumerate(_divide(batch.count, self._lanes_of(names))):
+                if self._is_cancelled.is_set():
+                    raise ClientError("drawing was interrupted")
+                key = _WorldKey(names, batch.has_colors, lanes, 0 if is_local else number % 2)
+                world = self._world(key)
+                target = None
+                if is_local and end - first == lanes:
+                    target = world.make_target({name: frames[name][first:end] for name in names}, None)
+                world.send_valid(batch.actions(first, end, lanes), target)
+                pending.append(_Pending(world, first, end))
+                if is_local or len(pending) > 1:
+                    _receive(pending.popleft(), frames, batch)
+            while pending:
+                _receive(pending.popleft(), frames, batch)
+        except BaseException:
+            for one in pending:
+                one.world.drop_step()
+            raise
+        return frames
+
+    def _world(self, key: _WorldKey) -> VectorWorld:
+        """Return the world of this sort, created if there is none; the one that was not used for longest is closed."""
+        world = self._worlds.pop(key, None)
+        if world is None:
+            while len(self._worlds) >= _MAX_WORLDS:
+                self._worlds.pop(next(iter(self._worlds))).close()
+            world = self._create_world(key)
+        self._worlds[key] = world
+        return world
+
+    def _create_world(self, key: _WorldKey) -> VectorWorld:
+        settings = {**self._settings(key.has_colors), "lanes": key.lanes, "seed": 0}
+        created = World(self._root.connection.open_sibling(), settings)
+        world = VectorWorld(created, key.names, join_settings=self._join_settings, transport=self._transport)
+        world.step_unobserved({})  # the first step of a world begins its episode, and ignores actions
+        return world
+
+    def _close_worlds(self) -> None:
+        for world in self._worlds.values():
+            world.close()
+        self._worlds.clear()
+        if hasattr(self, "_root"):
+            self._root.close()
+
+
+def _create_uploaded(create: Callable[[dict[str, Any]], World], upload: ModelUpload) -> World:
+    """Create a world of an upload; of the server's own model of that name if it takes no uploads, or has no upload."""
+    if upload.settings is None:
+        return create({"model": upload.name})
+    try:
+        return create(upload.settings)
+    except ServerError as error:
+        if error.code != code_pb2.PERMISSION_DENIED or upload.name is None:
+            raise
+        refused = error
+    try:
+        return create({"model": upload.name})
+    except ServerError:
+        raise refused from None
+
+
+def _divide(count: int, largest: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the batches of so many states: first state, end, and lanes of the world that draws them.
+
+    Worlds have a power of two lanes, or the largest number. The last few states do not fill theirs.
+    """
+    first = 0
+    while first < count:
+        left = count - first
+        lanes = largest
+        if left < largest:
+            lanes = min(largest, _round_up(left))
+            if lanes > left >= _SMALL_BATCH:
+                lanes //= 2
+        end = min(count, first + lanes)
+        yield first, end, lanes
+        first = end
+
+
+def _round_up(count: int) -> int:
+    """Return the least power of two that is not less."""
+    return 1 << (count - 1).bit_length()
+
+
+def _receive(pending: _Pending, frames: Mapping[str, np.ndarray], batch: StateBatch) -> None:
+    """Receive the frames of a batch, and copy them to their places unless they were drawn there."""
+    try:
+        found = pending.world.receive()
+    except ServerError as error:
+        if error.code != code_pb2.INVALID_ARGUMENT:
+            raise
+        first = batch.first + pending.first
+        text = _LANE.sub(lambda match: f"state {first + int(match[1])}", error.text)
+        raise BadAction(text) from error
+    count = pending.end - pending.first
+    for name, array in frames.items():
+        target, drawn = array[pending.first : pending.end], found[name][:count]
+        if drawn.ctypes.data != target.ctypes.data:
+            np.copyto(target, drawn)
+
+
+_LANE = re.compile(r"\blane (\d+)")
+
+
+def _check_out(
+    out: Mapping[str, np.ndarray], forms: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+) -> dict[str, np.ndarray]:
+    """Return the arrays of `out`; ValueError unless frames can be drawn into them."""
+    if out.keys() != forms.keys():
+        raise ValueError(f"out has {', '.join(out) or 'nothing'}: expected {', '.join(forms)}")
+    for name, (shape, dtype) in forms.items():
+        array = out[name]
+        if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
+            came = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise ValueError(f"out[{name!r}] is {came}: expected an array of {dtype} {list(shape)}")
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise ValueError(f"out[{name!r}] is not C-contiguous or not writable: expected both")
+    return dict(out)
