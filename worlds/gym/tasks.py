@@ -214,9 +214,9 @@ class Humanoid(_HumanoidBody, _Walking):
     def position(self, lanes: Arrays) -> F64:
         """Return x of the centre of mass."""
         masses = self._parameters.model.body_mass
-        # Along the first axis, which is the outer one in memory, NumPy adds row after row, as einsum does.
-        moments = np.multiply(masses[:, None], lanes.xipos[:, :, 0].T, order="C")
-        return np.asarray(moments.sum(axis=0) / masses.sum())
+        # Gymnasium's einsum adds body after body. A sum would add in another order where there is a single lane.
+        moments = np.add.accumulate(masses * lanes.xipos[:, :, 0], axis=1)[:, -1]
+        return np.asarray(moments / masses.sum())
 
     def _is_healthy(self, lanes: Arrays) -> Flags:
         z = lanes.qpos[:, 2]
