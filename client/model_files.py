@@ -29,7 +29,7 @@ def collect_model(source: str | os.PathLike[str], assets: Mapping[str, bytes] | 
     contents by name, for a text: its files. ValueError: a file is missing, or lies outside of the model's directory.
     """
     if isinstance(source, str) and source.lstrip().startswith("<"):
-        return source, _pack(dict(assets or {}))
+        return source, _pack({posixpath.normpath(name): content for name, content in (assets or {}).items()})
     if assets is not None:
         raise ValueError(f"assets are given with the path {str(source)!r}: expected them with the text of a model only")
     path = Path(source)
