@@ -11,8 +11,8 @@ import numpy as np
 
 _MAX_KEPT_BYTES = 256 << 20
 """Memory that is kept for arrays to come, beside that of arrays in use."""
-_OWN_REFERENCES = 3
-"""References to an array that nobody else has: of the list, of the loop that looks at it, and of the counting call."""
+_OWN_REFERENCES = 2
+"""References to an array that nobody else has: of the list, and of the call that counts them."""
 
 
 class FrameMemory:
@@ -36,8 +36,9 @@ class FrameMemory:
 
     def _find(self, size_bytes: int) -> np.ndarray | None:
         """Remove and return memory of about this size that nobody uses, or None."""
-        for k, memory in enumerate(self._kept):
-            if size_bytes <= memory.size <= 2 * size_bytes and sys.getrefcount(memory) == _OWN_REFERENCES:
+        for k in range(len(self._kept)):
+            is_unused = sys.getrefcount(self._kept[k]) == _OWN_REFERENCES
+            if is_unused and size_bytes <= self._kept[k].size <= 2 * size_bytes:
                 return self._kept.pop(k)
         return None
 

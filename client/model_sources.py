@@ -37,15 +37,13 @@ def load_model(source: Any, assets: Mapping[str, bytes] | None = None) -> Any:
         return source.compile()
     if _is_mjcf_root(source):
         return mujoco.MjModel.from_xml_string(source.to_xml_string(), dict(source.get_assets()))
+    is_text = _is_xml_text(source)
+    given = source if is_text else str(_existing(source))
     try:
-        if _is_xml_text(source):
-            return mujoco.MjModel.from_xml_string(str(source), dict(assets or {}))
-        path = _as_path(source)
-        if not path.is_file():
-            raise ValueError(f"model is {str(path)!r}, which does not exist: {_EXPECTED}")
-        return mujoco.MjModel.from_xml_path(str(path), dict(assets or {}))
-    except mujoco.FatalError as error:
-        raise ValueError(f"the model cannot be loaded: {error}") from error
+        load = mujoco.MjModel.from_xml_string if is_text else mujoco.MjModel.from_xml_path
+        return load(given, dict(assets or {}))
+    except (mujoco.FatalError, ValueError) as error:
+        raise ValueError(f"the model cannot be loaded: {'; '.join(str(error).split(chr(10)))}") from error
 
 
 def prepare_upload(source: Any, assets: Mapping[str, bytes] | None = None) -> ModelUpload:
@@ -136,6 +134,13 @@ def _is_mjcf_root(source: Any) -> bool:
 
 def _is_xml_text(source: Any) -> bool:
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+
+
+def _existing(source: Any) -> Path:
+    path = _as_path(source)
+    if not path.is_file():
+        raise ValueError(f"model is {str(path)!r}, which does not exist: {_EXPECTED}")
+    return path
 
 
 def _as_path(source: Any) -> Path:

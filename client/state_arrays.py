@@ -9,6 +9,8 @@ from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
 
 QPOS = "qpos"
+_NO_JOINTS = Spec(0, QPOS, "float64", (0,), None, None)
+"""Joint positions of a model without joints, which have none to send."""
 _UNSENT = frozenset({"act"})
 """Parts of a state that no frame depends on: they are checked, and not sent."""
 
@@ -32,9 +34,9 @@ class StateBatch:
         """Return the actions of a step that sets states `first` to `end`; the last one again in lanes that are left."""
         actions = {}
         for name, array in self._arrays.items():
-            if name in _UNSENT:
-                continue
             spec = self._specs[name]
+            if name in _UNSENT or spec is _NO_JOINTS:
+                continue
             is_for_all = array.ndim == len(spec.shape)
             rows = array if is_for_all else array[first:end]
             if not is_for_all and end - first == lanes:
@@ -50,7 +52,12 @@ class StateParser:
     """Checks of the arrays of states of one model; `specs` are those of the actions of one state."""
 
     def __init__(self, specs: Mapping[str, Spec]) -> None:
-        self._specs = specs
+        self._specs = {QPOS: _NO_JOINTS, **specs}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the arrays of one state, by name."""
+        return {name: spec.shape for name, spec in self._specs.items()}
 
     def parse(self, states: Any, more: Mapping[str, Any] | None = None, first: int = 0) -> StateBatch:
         """Return the states of an array of joint positions, or of a dict of arrays, and of more arrays by name.
@@ -98,8 +105,6 @@ class StateParser:
 
     def _check_range(self, name: str, array: np.ndarray, first: int | None) -> None:
         spec = self._specs[name]
-        if not array.size or array.dtype.kind != "f":
-            low = high = None
         limits = np.finfo(np.float64)
         low = limits.min if spec.low is None else float(np.min(spec.low))
         high = limits.max if spec.high is None else float(np.max(spec.high))
@@ -144,10 +149,8 @@ def split_states(states: Any, batch_size: int) -> Iterator[Any]:
             raise TypeError(f"states are {type(states).__name__}: expected an array, a dict of arrays, or an iterable")
         yield from states
         return
-    arrays = {
-        name: as_array(name, value)
-        for name, value in (states if isinstance(states, Mapping) else {QPOS: states}).items()
-    }
+    by_name = states if isinstance(states, Mapping) else {QPOS: states}
+    arrays = {name: as_array(name, value) for name, value in by_name.items()}
     if QPOS not in arrays:
         raise BadAction(f"states have {', '.join(arrays) or 'no arrays'}: expected {QPOS!r} among them")
     count = len(arrays[QPOS]) if arrays[QPOS].ndim else 0

@@ -261,7 +261,7 @@ class MujocoRenderer:
         specs = self._root.join({"width": 1, "height": 1})
         actions = parse_specs(specs.actions.items())
         self._parser = StateParser(actions)
-        self.shapes: dict[str, tuple[int, ...]] = {name: spec.shape for name, spec in actions.items()}
+        self.shapes: dict[str, tuple[int, ...]] = self._parser.shapes
         observations = parse_specs(specs.observations.items())
         self._pixel_bytes = {name: spec.size_bytes for name, spec in observations.items() if is_frame(name)}
         self.cameras = tuple(name.removesuffix(".rgb") for name in observations if name.endswith(".rgb"))
