@@ -34,8 +34,9 @@ ROUND_S = 0.6
 class MujocoProcesses:
     """MuJoCo's renderer, in one or several processes."""
 
-    def __init__(self, domain: str, task: str, quality: str, processes: int) -> None:
+    def __init__(self, domain: str, task: str, quality: str, processes: int, states: Path | None = None) -> None:
         options = ["--domain", domain, "--task", task, "--quality", quality, "--envs", str(_MUJOCO_ENVS // processes)]
+        options += [] if states is None else ["--states", str(states)]
         cores = [["--core", str(core)] if processes > 1 else [] for core in range(processes)]
         self._workers = [PeerProcess("mujoco_suite", [*options, *core], Path(sys.executable)) for core in cores]
         for worker in self._workers:

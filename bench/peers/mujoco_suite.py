@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from .program import Stepper, options, run
 
@@ -40,6 +41,8 @@ def make_envs(args: argparse.Namespace) -> Stepper:
         state = mujoco.MjData(model)
         state.qpos[:], state.qvel[:] = env.physics.data.qpos, env.physics.data.qvel
         states.append(state)
+    if args.states:
+        return _draw_states(mujoco, model, renderer, np.load(args.states), args)
     spec = env.action_spec()
     actions = np.random.default_rng(0).uniform(spec.minimum, spec.maximum, (1024, *spec.shape))
     frame = np.empty((args.height, args.width, 3), np.uint8)
@@ -58,12 +61,34 @@ def make_envs(args: argparse.Namespace) -> Stepper:
     return Stepper(step, {"mujoco": mujoco.__version__})
 
 
+def _draw_states(mujoco: Any, model: Any, renderer: Any, states: Any, args: argparse.Namespace) -> Stepper:
+    """Draw given states one after the other, with kinematics alone."""
+    data = mujoco.MjData(model)
+    frame = renderer.render()
+    drawn = 0
+
+    def draw() -> int:
+        nonlocal drawn
+        data.qpos[:] = states[drawn % len(states)]
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_camlight(model, data)
+        mujoco.mj_tendon(model, data)
+        renderer.update_scene(data, 0)
+        renderer.render(out=frame)
+        drawn += 1
+        return 1
+
+    return Stepper(draw, {"mujoco": mujoco.__version__})
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run with these arguments."""
     parser = options("A task of the dm_control suite by MuJoCo.", 64, 64)
     parser.add_argument("--domain", required=True, help="such as walker")
     parser.add_argument("--task", required=True, help="such as walk")
     parser.add_argument("--quality", choices=("default", "plain"), default="default", help="quality of the frames")
+    parser.add_argument("--states", help="an .npy file of joint positions, which are drawn and not simulated")
     return run(parser, make_envs, arguments)
 
 
