@@ -84,4 +84,5 @@ def _is_create_world(request: bytes) -> bool:
 
 def receive_limit_bytes(limits: Limits) -> int:
     """Return the size of the largest request that gets an answer; a larger one ends its stream."""
-    return min(max(4 * limits.max_message_bytes, limits.max_request_bytes, _LEAST_RECEIVED_BYTES), _LARGEST)
+    upload_bytes = limits.max_request_bytes + _LEAST_RECEIVED_BYTES if limits.allow_uploads else 0
+    return min(max(4 * limits.max_message_bytes, upload_bytes, _LEAST_RECEIVED_BYTES), _LARGEST)
