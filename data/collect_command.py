@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +13,7 @@ import yaml
 from worldloom.client.errors import ClientError
 from worldloom.data.collection import Progress, Stopped
 from worldloom.data.collector import Collector
+from worldloom.data.console import StopSignals, format_bytes, format_seconds, parse_size
 from worldloom.data.layout import CARD_FILE, DESCRIPTION_FILE, FILM_FILE, SHEET_FILE
 from worldloom.render.choose import NAMES
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="seed of worlds and policy (default: random)")
     parser.add_argument("--observations", metavar="NAMES", help="names with commas between (default: eye.rgb)")
     parser.add_argument(
-        "--size", type=_size, metavar="PIXELS", help="size of frames, such as 64 or 160x120 (default: 64)"
+        "--size", type=parse_size, metavar="PIXELS", help="size of frames, such as 64 or 160x120 (default: 64)"
     )
     parser.add_argument("--samples", type=int, choices=(1, 4), help="samples per pixel (default: 1)")
     parser.add_argument(
@@ -89,17 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--learner", metavar="NAME", help="with --fleet: whose quota the lanes count against")
 
 
-def _size(text: str) -> tuple[int, int]:
-    sides = text.lower().replace("×", "x").split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and 0 < int(side) < 2**16 for side in sides):
-        raise argparse.ArgumentTypeError(f"expected a size such as 64 or 160x120, got {text!r}")
-    return int(sides[0]), int(sides[-1])
-
-
 def run(args: argparse.Namespace) -> int:
     """Collect a dataset, and say where it is; return the exit code. SIGTERM and SIGHUP stop it as Ctrl-C does."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else clients log that their server has ended
-    signals = _StopSignals()
+    signals = StopSignals()
     try:
         collect = _make_collector(args, signals.poll)
         with show_progress(f"collecting {args.out}") as update:
@@ -131,37 +124,6 @@ def _export_to_minari(args: argparse.Namespace) -> Path:
 
     with show_progress(f"exporting to Minari as {args.minari}") as update:
         return export_minari(args.out, args.minari, on_progress=lambda fraction: update(fraction, ""))
-
-
-class _StopSignals:
-    """Signals that stop a collection: the first one when it comes to its next step, a further one at once.
-
-    An exception that a signal raises at any place may meet an import, which leaves modules half made and locks held.
-    Before the first step is asked about, such as while kernels are compiled, the first signal raises it nevertheless.
-    """
-
-    def __init__(self) -> None:
-        self.number: int | None = None
-        """The signal that came first."""
-        self._is_polled = False
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        self._before = {one: signal.signal(one, self._handle) for one in numbers}
-
-    def poll(self) -> bool:
-        """Return whether a signal has come."""
-        self._is_polled = True
-        return self.number is not None
-
-    def restore(self) -> None:
-        """Give the signals back to those who had them before."""
-        for one, handler in self._before.items():
-            signal.signal(one, handler)
-
-    def _handle(self, number: int, _frame: object) -> None:
-        is_first = self.number is None
-        self.number = self.number or number
-        if not (self._is_polled and is_first):
-            raise KeyboardInterrupt
 
 
 def _make_collector(
@@ -288,22 +250,3 @@ def describe_result(progress: Progress) -> str:
         f"{progress.rows:,} rows{rate}, {progress.episodes:,} episodes{returns}, "
         f"{format_bytes(progress.size_bytes)}, {each:,.0f} bytes a row"
     )
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a time as people say it: 45 s, 3 min 20 s, 2 h 5 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def format_bytes(size: float) -> str:
-    """Return a size with its unit: 12.5 GB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -11,7 +11,7 @@ import numpy as np
 
 from worldloom.data.card import make_command
 from worldloom.data.check import check_dataset
-from worldloom.data.collect_command import format_bytes
+from worldloom.data.console import format_bytes
 from worldloom.data.export import export_dataset
 from worldloom.data.files import replace_file
 from worldloom.data.layout import Column, Format

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import xxhash
 
 from worldloom.data.errors import DatasetError
+from worldloom.extras import explain_missing_extra
+
+with explain_missing_extra("worldloom.data", "data"):
+    import xxhash
 
 TEMPORARY_SUFFIX = ".tmp"
 BLOCK_BYTES = 4096

@@ -10,7 +10,10 @@ import numpy as np
 
 from worldloom.data.layout import Arrays, Column, Description
 from worldloom.data.npy_shards import NpyShard
-from worldloom.data.parquet_shards import ParquetShard
+from worldloom.extras import explain_missing_extra
+
+with explain_missing_extra("worldloom.data", "data"):
+    from worldloom.data.parquet_shards import ParquetShard
 
 _LEAST_OPEN_SHARDS = 16
 

@@ -13,9 +13,10 @@ import pytest
 from scripts import collect_faults
 from scripts.support.server_process import WORLDLOOM, serving
 from worldloom.data import Dataset
-from worldloom.data.collect_command import describe_progress, format_bytes, format_seconds
+from worldloom.data.collect_command import describe_progress
 from worldloom.data.collection import Progress
 from worldloom.data.collector import Collector
+from worldloom.data.console import format_bytes, format_seconds
 from worldloom.server import cli
 
 SMALL = ("--lanes", "8", "--size", "12", "--seed", "3")
