@@ -36,6 +36,8 @@ from worldloom.data.policies import LoadedPolicy, Policy
 from worldloom.data.spaces import bounds_of
 
 DEFAULT_LANES = 64
+MAX_TEXT = 4096
+"""Most characters of a setting in the description of a dataset."""
 DEFAULT_SHARD_MB = 128
 MAX_WRITERS = 8
 _PACKAGES = ("worldloom", "numpy", "numba", "gymnasium", "pyarrow", "pillow", "simplejpeg", "mujoco", "dm_control")
@@ -319,6 +321,13 @@ def _check_arguments(given: Mapping[str, Any], writers: int | None) -> None:
         raise ValueError(f"shard_mb is {size!r}: expected a number of MiB above 0")
     if given.get("format", "parquet") not in get_args(Format):
         raise ValueError(f"format is {given['format']!r}: expected one of {', '.join(get_args(Format))}")
+    for name, value in given.get("settings", {}).items():
+        if isinstance(value, bytes | bytearray | memoryview) or (isinstance(value, str) and len(value) > MAX_TEXT):
+            raise ValueError(
+                f"setting {name!r} has {len(value)} {'characters' if isinstance(value, str) else 'bytes'}: expected a "
+                f"number or a text of up to {MAX_TEXT}, since a dataset names the settings it was made with; use a "
+                "model of the server (setting 'model', --model-dir)"
+            )
     pictures = Pictures.parse(given.get("pictures", "zstd"))
     if given.get("format") == "npy" and "pictures" in given and pictures.kind != RAW:
         raise ValueError(f"pictures are {str(pictures)!r} with the format npy: expected raw, or the format parquet")

@@ -256,6 +256,8 @@ def test_a_policy_that_fails_later_leaves_what_is_complete(tmp_path: Path) -> No
         ({"pictures": "png", "format": "npy"}, "expected raw, or the format parquet"),
         ({"shard_mb": 0}, "expected a number of MiB above 0"),
         ({"writers": 0}, "writers is 0"),
+        ({"settings": {"files": b"PK"}}, "setting 'files' has 2 bytes"),
+        ({"settings": {"xml": "<" * 5000}}, "setting 'xml' has 5000 characters"),
         ({"observations": "eye.rgb"}, "expected a list of names"),
     ],
 )
