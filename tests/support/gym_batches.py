@@ -26,8 +26,7 @@ class LanesBeside:
         self.family = family
         self.pool = Pool(family, Scene(ASSETS))
         self.lanes: I64 = self.pool.add(family.lane_seeds(seed, lanes))
-        limit = {"max_episode_steps": max_steps} if max_steps else {}
-        self.environments: list[Any] = [gymnasium.make(env_id, **limit, **kwargs) for _ in range(lanes)]
+        self.environments: list[Any] = [gymnasium.make(env_id, max_steps or None, **kwargs) for _ in range(lanes)]
         self._next_seed: list[int | None] = [seed + k for k in range(lanes)]
         self._is_over = [True] * lanes
         self.ends = {TERMINATED: 0, INTERRUPTED: 0}

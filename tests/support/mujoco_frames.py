@@ -105,7 +105,8 @@ class MujocoFrames:
         mujoco.mjv_updateScene(self._model, data, mujoco.MjvOption(), None, through, every, self._scene)
         rgb = self._thread.submit(self._draw, width, height, False).result(TIMEOUT_S)
         encoded = self._thread.submit(self._draw, width, height, True).result(TIMEOUT_S)
-        return Frame(rgb, self._labels(model_scene)[encoded.astype(np.int64) @ (1, 1 << 8, 1 << 16)])
+        labels = labels_by_id(self._model, self._scene, model_scene.labels)
+        return Frame(rgb, labels[encoded.astype(np.int64) @ (1, 1 << 8, 1 << 16)])
 
     def close(self) -> None:
         """Free the context."""
@@ -138,15 +139,16 @@ class MujocoFrames:
         mujoco.mjr_readPixels(pixels, None, viewport, self._context)
         return pixels[::-1].copy()
 
-    def _labels(self, model_scene: ModelScene) -> NDArray[np.int64]:
-        """Return worldloom's labels of the objects of the scene, by the ids that their colours encode."""
-        known = {name: number for number, name in enumerate(model_scene.labels)}
-        labels = np.zeros(self._scene.ngeom + 1, np.int64)
-        for geom in self._scene.geoms[: self._scene.ngeom]:
-            kind = _KINDS.get(int(geom.objtype))
-            name = label_of(self._model, kind, geom.objid) if kind else ""
-            labels[geom.segid + 1] = known.get(name, OTHER)
-        return labels
+
+def labels_by_id(model: mujoco.MjModel, scene: mujoco.MjvScene, labels: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return worldloom's labels of the objects of a scene, by the ids that their colours encode."""
+    known = {name: number for number, name in enumerate(labels)}
+    found = np.zeros(scene.ngeom + 1, np.int64)
+    for geom in scene.geoms[: scene.ngeom]:
+        kind = _KINDS.get(int(geom.objtype))
+        name = label_of(model, kind, geom.objid) if kind else ""
+        found[geom.segid + 1] = known.get(name, OTHER)
+    return found
 
 
 def compare_frames(ours: Frame, theirs: Frame) -> FrameDifference:

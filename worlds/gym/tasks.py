@@ -146,7 +146,7 @@ class Hopper(Walker2d):
     def _is_healthy(self, lanes: Arrays) -> Flags:
         low, high = self._parameters._healthy_state_range
         state = np.concatenate([lanes.qpos, lanes.qvel], axis=1)[:, 2:]
-        return super()._is_healthy(lanes) & ((low < state) & (state < high)).all(axis=1)
+        return np.asarray(super()._is_healthy(lanes) & ((low < state) & (state < high)).all(axis=1))
 
 
 class Ant(_Walking):
@@ -180,7 +180,7 @@ class Ant(_Walking):
         return np.concatenate(parts, axis=1)
 
     def _contact_forces(self, lanes: Arrays) -> F64:
-        return np.clip(lanes.cfrc_ext, *self._parameters._contact_force_range)
+        return np.asarray(np.clip(lanes.cfrc_ext, *self._parameters._contact_force_range))
 
 
 class _HumanoidBody:
