@@ -45,7 +45,7 @@ class GymnasiumFrames:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bounds that are rounded
             self.environment: Any = gymnasium.make(env_id, render_mode="rgb_array", width=SIZE, height=SIZE)
-        self._unwrapped = self.environment.unwrapped
+        self._unwrapped: Any = self.environment.unwrapped
         model = self._unwrapped.model
         model.vis.quality.offsamples = 0
         # Gymnasium's camera looks at the middle of what there is when the first frame is drawn: here the initial state.
