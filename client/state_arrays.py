@@ -7,6 +7,7 @@ import numpy as np
 
 from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
+from worldloom.kernels.frame_arrays import read_array
 
 QPOS = "qpos"
 _NO_JOINTS = Spec(0, QPOS, "float64", (0,), None, None)
@@ -123,22 +124,10 @@ class StateParser:
 
 def as_array(name: str, value: Any) -> np.ndarray:
     """Return an array as NumPy's, without a copy where it is in the memory of the CPU; BadAction if it is not."""
-    if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "__dlpack__"):
-        tensor = value.detach() if getattr(value, "requires_grad", False) else value
-        try:
-            return np.from_dlpack(tensor)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            raise BadAction(
-                f"{name} is a {kind} that NumPy cannot read ({error}): expected numbers in the memory of the CPU; "
-                "copy it there first, for instance by .cpu() or jax.device_get"
-            ) from error
     try:
-        return np.asarray(value)
+        return read_array(name, value)
     except ValueError as error:
-        raise BadAction(f"{name} is no array ({error}): expected numbers, a row for each state") from error
+        raise BadAction(str(error)) from error
 
 
 def split_states(states: Any, batch_size: int) -> Iterator[Any]:

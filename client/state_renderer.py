@@ -25,12 +25,12 @@ from worldloom.client.arguments import parse_integer, parse_timeout
 from worldloom.client.connecting import check_transport, connect
 from worldloom.client.connections import LOCAL, Credentials, LocalConnection
 from worldloom.client.errors import BadAction, ClientError, ServerError
-from worldloom.client.frame_memory import FrameMemory
 from worldloom.client.model_sources import ModelUpload, load_model, prepare_upload
 from worldloom.client.specs import parse_specs
 from worldloom.client.state_arrays import StateBatch, StateParser, split_states
 from worldloom.client.vector_world import Transport, VectorWorld, connection_transport, is_frame
 from worldloom.client.world import World
+from worldloom.kernels.frame_arrays import FrameMemory, check_out
 
 _MAX_LANES = 1024
 """Most states of a batch."""
@@ -328,7 +328,7 @@ class MujocoRenderer:
         world = self._world(_WorldKey(names, batch.has_colors, min(largest, _round_up(max(1, batch.count))), 0))
         specs = {name: world.observations[name] for name in names}
         forms = {name: ((batch.count, *spec.shape[1:]), np.dtype(spec.dtype)) for name, spec in specs.items()}
-        frames = self._memory.take(forms) if out is None else _check_out(out, forms)
+        frames = self._memory.take(forms) if out is None else check_out(out, forms)
         pending: deque[_Pending] = deque()
         is_local = world.connection.transport == LOCAL
         try:
@@ -434,19 +434,3 @@ def _receive(pending: _Pending, frames: Mapping[str, np.ndarray], batch: StateBa
 
 
 _LANE = re.compile(r"\blane (\d+)")
-
-
-def _check_out(
-    out: Mapping[str, np.ndarray], forms: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-) -> dict[str, np.ndarray]:
-    """Return the arrays of `out`; ValueError unless frames can be drawn into them."""
-    if out.keys() != forms.keys():
-        raise ValueError(f"out has {', '.join(out) or 'nothing'}: expected {', '.join(forms)}")
-    for name, (shape, dtype) in forms.items():
-        array = out[name]
-        if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
-            came = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise ValueError(f"out[{name!r}] is {came}: expected an array of {dtype} {list(shape)}")
-        if not array.flags.c_contiguous or not array.flags.writeable:
-            raise ValueError(f"out[{name!r}] is not C-contiguous or not writable: expected both")
-    return dict(out)
