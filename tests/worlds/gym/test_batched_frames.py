@@ -37,15 +37,19 @@ that a line in the middle stays as wide as a texel: marks and edges of tiles gro
 """
 
 
+def make_rendering(env_id: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of bounds that are rounded
+        return gymnasium.make(env_id, render_mode="rgb_array", width=SIZE, height=SIZE)
+
+
 class GymnasiumFrames:
     """An environment that draws on a thread of its own, without shadows, reflections and multisampling."""
 
     def __init__(self, env_id: str) -> None:
         self._thread = ThreadPoolExecutor(1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bounds that are rounded
-            self.environment: Any = gymnasium.make(env_id, render_mode="rgb_array", width=SIZE, height=SIZE)
-        self._unwrapped: Any = self.environment.unwrapped
+        self.environment = make_rendering(env_id)
+        self._unwrapped = self.environment.unwrapped
         model = self._unwrapped.model
         model.vis.quality.offsamples = 0
         # Gymnasium's camera looks at the middle of what there is when the first frame is drawn: here the initial state.
