@@ -90,7 +90,7 @@ def _server(engine: Engine) -> Iterator[Property]:
 def _limits(engine: Engine) -> Iterator[Property]:
     for name, value in dataclasses.asdict(engine.limits).items():
         flag = f"--{name.replace('_', '-')}"
-        dtype = "int64" if isinstance(value, int) else "float64"
+        dtype = {bool: "bool", int: "int64"}.get(type(value), "float64")
         yield Property(f"limits.{name}", f"Value of {flag}.", dtype, constant(value))
 
 
