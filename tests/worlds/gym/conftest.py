@@ -12,10 +12,9 @@ from worldloom.worlds.gym.permissions import allow_gym_ids, allow_gym_kwargs
 @pytest.fixture(autouse=True)
 def permissions() -> Iterator[None]:
     """The environments of `odd_environments` are registered, and nothing but the defaults is allowed afterwards."""
-    before = dict(gymnasium.registry)
     odd_environments.register()
     yield
-    gymnasium.registry.clear()
-    gymnasium.registry.update(before)
+    for env_id in [one for one in gymnasium.registry if one.startswith("odd/")]:
+        del gymnasium.registry[env_id]
     allow_gym_ids([])
     allow_gym_kwargs([])

@@ -1,0 +1,222 @@
+"""Environments with their own Python code through VectorEnv: the numbers and pictures are Gymnasium's own."""
+
+import gc
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.gym_lanes import GymLanes
+from tests.support.odd_environments import Counting
+from worldloom.client import ServerError, VectorEnv
+from worldloom.worlds.gym.permissions import allow_gym_ids, allow_gym_kwargs
+
+LANES, SEED = 3, 5
+
+
+def make_env(env_id: str, observations: list[str], lanes: int = LANES, **given: Any) -> VectorEnv:
+    settings = {"id": env_id, **given.pop("settings", {})}
+    return VectorEnv("local", "gym", lanes, settings=settings, observations=observations, renderer="cpu", **given)
+
+
+def sample(theirs: GymLanes, rng: np.random.Generator) -> list[Any]:
+    space: Any = theirs.envs[0].action_space
+    return [rng.integers(space.start, space.start + space.n) for _ in theirs.envs]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "size"),
+    [
+        ("CartPole-v1", "", (600, 400)),
+        ("FrozenLake-v1", '{"is_slippery": false, "map_name": "8x8"}', (512, 512)),
+        ("Blackjack-v1", "", (384, 376)),
+        ("MountainCar-v0", '{"goal_velocity": 0.01}', (600, 400)),
+    ],
+)
+def test_200_steps_and_pictures_are_those_of_gymnasium(env_id: str, kwargs: str, size: tuple[int, int]) -> None:
+    given = (
+        {} if not kwargs else {"goal_velocity": 0.01} if "goal" in kwargs else {"is_slippery": False, "map_name": "8x8"}
+    )
+    theirs = GymLanes(env_id, SEED, LANES, "rgb_array", **given)
+    width, height = size
+    asked = [*theirs.names, "failed", "eye.rgb", "eye.gray"]
+    with make_env(env_id, asked, settings={"kwargs": kwargs}, width=width, height=height) as env:
+        seen, _ = env.reset(seed=SEED)
+        theirs.check(seen)
+        rng = np.random.default_rng(0)
+        ended = 0
+        for step in range(200):
+            actions = sample(theirs, rng)
+            seen, *outcome, _ = env.step({"action": np.array(actions)})
+            theirs.step(actions)
+            theirs.check(seen, *outcome)
+            ended += int((outcome[1] | outcome[2]).sum())
+            if step % 20 == 0:
+                rgb = theirs.pictures()
+                assert np.array_equal(seen["eye.rgb"], rgb)
+                red, green, blue = np.moveaxis(rgb.astype(int), -1, 0)
+                assert np.array_equal(seen["eye.gray"], (77 * red + 150 * green + 29 * blue + 128) >> 8)
+        assert ended >= LANES
+        assert not seen["failed"].any()
+    theirs.close()
+
+
+def test_pictures_are_scaled() -> None:
+    theirs = GymLanes("CartPole-v1", SEED, LANES, "rgb_array")
+    for width, height, resampling in ((60, 40, Image.Resampling.BOX), (700, 900, Image.Resampling.BILINEAR)):
+        with make_env("CartPole-v1", ["eye.rgb"], width=width, height=height) as env:
+            seen, _ = env.reset(seed=SEED)
+            for frame, picture in zip(seen["eye.rgb"], theirs.pictures(), strict=True):
+                expected = Image.fromarray(picture).resize((width, height), resampling)
+                assert np.array_equal(frame, np.asarray(expected))
+    theirs.close()
+
+
+def test_only_rgb_and_gray_are_offered() -> None:
+    with pytest.raises(ServerError, match=r"expected some of .*eye\.rgb, eye\.gray$"):
+        make_env("CartPole-v1", ["eye.depth"])
+
+
+def test_frames_do_not_change_the_numbers() -> None:
+    for env_id in ("CartPole-v1", "odd/Point-v0"):
+        allow_gym_ids(["*"])
+        runs = []
+        for asked in (["observation"], ["observation", "eye.rgb"]):
+            with make_env(env_id, asked, width=32, height=32) as env:
+                env.reset(seed=SEED)
+                env.action_space.seed(0)
+                steps = [env.step(env.action_space.sample()) for _ in range(30)]
+                runs.append([(s[0]["observation"].tobytes(), *(one.tobytes() for one in s[1:4])) for s in steps])
+        assert runs[0] == runs[1]
+
+
+def count(env: VectorEnv, steps: int) -> list[tuple[Any, ...]]:
+    """Step `odd/Counting-v0` and return what came: counts, failures, rewards and ends."""
+    found = []
+    for _ in range(steps):
+        action = {"action.0": np.zeros(env.num_envs, np.int64), "action.1": np.ones((env.num_envs, 2), np.int8)}
+        seen, reward, terminated, truncated, _ = env.step(action)
+        counts = seen["observation.count"][:, 0].astype(int).tolist()
+        outcome = (one.tolist() for one in (reward, terminated, truncated))
+        found.append((counts, seen["failed"].tolist(), *outcome))
+    return found
+
+
+COUNTED = ["observation.count", "observation.parity", "failed"]
+
+
+def test_an_environment_may_truncate_by_itself() -> None:
+    allow_gym_ids(["odd/*"])
+    with make_env("odd/Counting-v0", COUNTED, lanes=2) as env:
+        env.reset(seed=0)
+        found = count(env, 7)
+    assert [one[3] for one in found] == [[True, False] if k == 5 else [False, False] for k in range(7)]
+    assert [one[4] for one in found] == [[False, True] if k == 4 else [False, False] for k in range(7)]
+    assert [one[0] for one in found] == [[1, 1], [2, 2], [3, 3], [4, 4], [5, 5], [6, 0], [0, 1]]
+    with make_env("odd/Counting-v0", COUNTED, lanes=2, settings={"max_steps": 2}) as env:
+        env.reset(seed=0)
+        assert [one[4] for one in count(env, 3)] == [[False, False], [True, True], [False, False]]
+
+
+@pytest.mark.parametrize("fault", ["step", "exit", "shape", "reward"])
+def test_an_environment_that_raises_costs_its_own_lane(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    allow_gym_ids(["odd/*"])
+    allow_gym_kwargs(["fault"])
+    settings = {"kwargs": f'{{"fault": "{fault}"}}'}
+    with make_env("odd/Counting-v0", COUNTED, lanes=2, settings=settings) as env:
+        env.reset(seed=0)
+        made = Counting.alive
+        found = count(env, 5)
+        assert Counting.alive == made, "the environment that failed is closed when another takes its place"
+    counts, failed, rewards, terminated, truncated = zip(*found, strict=True)
+    assert [one[0] for one in counts] == [1, 2, 3, 4, 5]
+    assert [one[0] for one in rewards] == [1, 2, 3, 4, 5]
+    assert failed == ([False, False], [False, False], [False, True], [False, False], [False, False])
+    assert terminated == ([False, False], [False, False], [False, True], [False, False], [False, False])
+    assert [one[1] for one in rewards] == [1, 2, 0, 0, 1]
+    assert not np.any(truncated)
+    assert [one[1] for one in counts][3:] == [0, 1], "the next episode is that of a new environment"
+    assert len([one for one in caplog.records if "odd/Counting-v0 raised an error" in one.message]) == 1
+
+
+def test_an_environment_whose_reset_raises_ends_with_its_first_step() -> None:
+    allow_gym_ids(["odd/*"])
+    allow_gym_kwargs(["fault"])
+    with make_env("odd/Counting-v0", COUNTED, lanes=2, settings={"kwargs": '{"fault": "reset"}'}) as env:
+        seen, _ = env.reset(seed=0)
+        assert seen["failed"].tolist() == [False, True]
+        assert count(env, 1)[0][1:] == ([False, True], [1, 0], [False, True], [False, False])
+
+
+def test_a_picture_that_cannot_be_made_is_black_and_costs_nothing_else() -> None:
+    allow_gym_ids(["odd/*"])
+    allow_gym_kwargs(["fault"])
+    settings = {"kwargs": '{"fault": "render"}'}
+    asked = [*COUNTED, "eye.rgb"]
+    with make_env("odd/Counting-v0", asked, lanes=2, settings=settings, width=6, height=4) as env:
+        env.reset(seed=0)
+        for step in range(1, 5):
+            action = {"action.0": np.zeros(2, np.int64), "action.1": np.ones((2, 2), np.int8)}
+            seen, reward, *_ = env.step(action)
+            assert (seen["eye.rgb"][0] == (step, 2 * step, 3 * step)).all()
+            assert (seen["eye.rgb"][1] == seen["eye.rgb"][0] * (step != 2)).all()
+            assert reward.tolist() == [step, step]
+            assert not seen["failed"].any()
+
+
+def test_environments_are_closed_with_their_world() -> None:
+    allow_gym_ids(["odd/*"])
+    gc.collect()
+    before = Counting.alive
+    with make_env("odd/Counting-v0", COUNTED, lanes=8) as env:
+        env.reset(seed=0)
+        assert Counting.alive >= before + 8
+        env.reset(seed=1)
+        assert Counting.alive <= before + 8 + 3, "some are the family's own"
+        kept = Counting.alive - 8
+    gc.collect()
+    assert Counting.alive <= kept
+
+
+def test_final_frames_are_pictures_too() -> None:
+    allow_gym_ids(["odd/*"])
+    with make_env("odd/Counting-v0", [*COUNTED, "eye.rgb"], lanes=2, width=6, height=4, autoreset="same_step") as env:
+        env.reset(seed=0)
+        for step in range(1, 7):
+            action = {"action.0": np.zeros(2, np.int64), "action.1": np.ones((2, 2), np.int8)}
+            seen, _, terminated, truncated, info = env.step(action)
+            if step == 5:
+                assert truncated.tolist() == [False, True]
+                assert (info["final_obs"][1]["eye.rgb"] == (5, 10, 15)).all()
+                assert (seen["eye.rgb"][1] == 0).all()
+        assert terminated.tolist() == [True, False]
+        assert (info["final_obs"][0]["eye.rgb"] == (6, 12, 18)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"id": "CartPole-v1", "kwargs": '{"g": 1}'}, "cannot be made with the keyword arguments g=1"),
+        ({"id": "FrozenLake-v1", "kwargs": '{"map_name": "9x9"}'}, "cannot be made .*KeyError"),
+        ({"id": "odd/Endless-v0"}, "is Sequence: expected Box"),
+        ({"id": "LunarLander-v3"}, r"pip install 'gymnasium\[box2d\]'"),
+        ({"id": "os:path"}, "expected the id of an environment"),
+        ({"kwargs": "{}"}, "setting 'id' is missing"),
+        ({"id": "CartPole-v1", "max_steps": -1}, "setting 'max_steps' is -1"),
+    ],
+)
+def test_what_cannot_be_made_is_an_error_of_the_setting(settings: dict[str, Any], text: str) -> None:
+    allow_gym_ids(["*"])
+    with pytest.raises(ServerError, match=f"^INVALID_ARGUMENT: .*{text}"):
+        VectorEnv("local", "gym", 2, settings=settings, renderer="cpu")
+
+
+def test_lanes_are_made_like_those_of_a_vector_environment() -> None:
+    theirs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * LANES)
+    expected, _ = theirs.reset(seed=SEED)
+    with make_env("CartPole-v1", ["observation"]) as env:
+        seen, _ = env.reset(seed=SEED)
+        assert np.array_equal(seen["observation"], expected)
+    theirs.close()
