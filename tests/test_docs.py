@@ -58,14 +58,14 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
 
 RUN_BY_LEARNERS = ROOT / "docs/learners.md"
 """Its programs need learning libraries: tests/learners/test_docs.py runs them."""
-RUN_IN_ORDER = ROOT / "docs/collect.md"
-"""Its commands and programs follow on each other: tests/learners/test_collect_page.py runs them."""
+RUN_IN_ORDER = (ROOT / "docs/collect.md", ROOT / "docs/render-your-states.md")
+"""Their commands and programs follow on each other: tests/learners/test_pages_in_order.py runs them."""
 RUN_BY_FLEET = ROOT / "docs/fleet.md"
 """Its programs need a Ray: tests/fleet/test_docs.py runs them, and tests/fleet/test_command.py its commands."""
 PYTHON = [
     pytest.param(page, line, code, id=f"{named(page)}:{line}")
     for page in PAGES
-    if page not in (RUN_BY_LEARNERS, RUN_BY_FLEET, RUN_IN_ORDER)
+    if page not in (RUN_BY_LEARNERS, RUN_BY_FLEET, *RUN_IN_ORDER)
     for line, code in blocks(page, "python")
 ]
 COMMANDS = [
@@ -133,7 +133,7 @@ def test_commands_run(page: Path, words: list[str], request: pytest.FixtureReque
         flags = [re.sub(r"^([\d.]+):\d+$", r"\1:0", word) for word in words[2:]]
         with serving(*flags):
             return
-    if words[1] == "fleet" or page == RUN_IN_ORDER:
+    if words[1] == "fleet" or page in RUN_IN_ORDER:
         assert cli._make_parser(words[1]).parse_args(words[1:]).command == words[1]
         return
     if "--attach" in words:
