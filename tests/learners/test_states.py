@@ -6,7 +6,8 @@ from worldloom import MujocoRenderer
 from worldloom.client.state_arrays import as_array
 
 ARM = """<mujoco><worldbody><camera name="side" pos="0 -3 1" xyaxes="1 0 0 0 0 1"/>
-<body pos="0 0 1"><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 .8 0 0" size=".1"/></body></worldbody></mujoco>"""
+<body pos="0 0 1"><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 .8 0 0" size=".1"/></body>
+</worldbody></mujoco>"""
 
 
 def test_torch() -> None:
