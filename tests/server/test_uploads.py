@@ -19,6 +19,8 @@ from google.rpc import code_pb2
 
 from scripts.support.server_process import ServerProcess, serving
 from worldloom.client import ServerError, VectorEnv, collect_model
+from worldloom.server.config import Limits
+from worldloom.server.engine.directory import WorldDirectory
 
 TIMEOUT_S = 60.0
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n"
@@ -181,6 +183,18 @@ def test_others_go_on_while_models_are_compiled(server: ServerProcess, upload: d
     assert steps > 100
     # A step takes a millisecond. On two cores, one of them taken by the compiler, it may wait for its turn.
     assert longest_s < 0.5
+
+
+def test_worlds_of_the_same_upload_share_one_copy(upload: dict[str, str | bytes]) -> None:
+    directory = WorldDirectory(Limits(), time.monotonic)
+    files = upload["files"]
+    assert isinstance(files, bytes)
+    first, second = (directory.create({"family": "mujoco", **upload, "files": bytes(bytearray(files))}) for _ in "ab")
+    assert first.pool is second.pool
+    assert first.settings["files"] is second.settings["files"]
+    assert first.settings["files"] is first.pool.family.setting_values["files"]
+    bare = directory.create({"family": "mujoco", "xml": "<mujoco/>"})
+    assert bare.settings == {"xml": "<mujoco/>"}
 
 
 def test_without_the_option_uploads_are_denied(upload: dict[str, str | bytes]) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ ANY_NUMBER = Setting("number", 0.0, "Any number.")
 FOG = Setting("fog", False, "Whether there is fog.")
 LIGHT = Setting("light", "fixed", "Which light.", choices=("fixed", "random"))
 TITLE = Setting("title", "", "Any text.")
+DATA = Setting("data", b"", "Any bytes.")
 TABLE = (SIZE, GAIN, ANY_COUNT, ANY_NUMBER, FOG, LIGHT, TITLE)
 
 NUMPY_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64)
@@ -129,6 +131,36 @@ def test_other_texts_are_no_choice(value: str) -> None:
 @pytest.mark.parametrize("value", [np.array([], np.int64), np.array([4, 5]), [4], (4,)])
 def test_several_values_or_none_are_refused(value: object) -> None:
     refusal(SIZE, value)
+
+
+@given(st.binary())
+def test_bytes_are_taken_from_all_that_has_them(value: bytes) -> None:
+    assert DATA.parse(value) is value, "not copied"
+    for given_as in (bytearray(value), memoryview(value), np.frombuffer(value, np.uint8)):
+        assert DATA.parse(given_as) == value
+
+
+@given(st.one_of(st.none(), st.text(), st.integers(), st.lists(st.integers(0, 255)), st.just(np.zeros(3))))
+def test_other_things_are_no_bytes(value: object) -> None:
+    assert "expected bytes" in refusal(DATA, value)
+
+
+def test_bytes_are_not_written_on_command_lines() -> None:
+    with pytest.raises(SettingError, match="setting 'data' is for bytes: expected none on a command line"):
+        parse_assignments([DATA], ["data=x"])
+
+
+@pytest.mark.parametrize("value", [bytes(1 << 24), "x" * (1 << 24)])
+def test_errors_repeat_the_beginning_of_large_values(value: object) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(SettingError) as refused:
+            SIZE.parse(value)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(str(refused.value)) < 250
+    assert peak_bytes < 1 << 20, "no repr of the whole value was made"
 
 
 @given(st.fixed_dictionaries({}, optional={"size": st.integers(3, 99), "fog": st.booleans(), "title": st.text()}))
