@@ -60,7 +60,7 @@ def check_out(out: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarr
     if out.keys() != forms.keys():
         raise ValueError(f"out has {', '.join(out) or 'nothing'}: expected {', '.join(forms)}")
     for name, (shape, dtype) in forms.items():
-        array = out[name]
+        array: Any = out[name]
         if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
             came = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
             raise ValueError(f"out[{name!r}] is {came}: expected an array of {dtype} {list(shape)}")

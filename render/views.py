@@ -14,6 +14,7 @@ from worldloom.kernels.outputs import OUTPUT_COUNT, PIXEL_BYTES, RGB
 from worldloom.kernels.tables import F32, I32, I64, ViewTable, map_columns
 
 DEFAULT_SIZE = 64
+DEFAULT_FOV_DEGREES, DEFAULT_NEAR, DEFAULT_FAR = 60.0, 0.05, 100.0
 _F32, _I32, _U8 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint8)
 
 
@@ -21,10 +22,10 @@ def make_views(
     lanes: ArrayLike,
     *,
     camera: ArrayLike | None = None,
-    fov_degrees: ArrayLike = 60.0,
+    fov_degrees: ArrayLike = DEFAULT_FOV_DEGREES,
     orthographic_height: ArrayLike | None = None,
-    near: ArrayLike = 0.05,
-    far: ArrayLike = 100.0,
+    near: ArrayLike = DEFAULT_NEAR,
+    far: ArrayLike = DEFAULT_FAR,
     width: ArrayLike = DEFAULT_SIZE,
     height: ArrayLike = DEFAULT_SIZE,
     outputs: ArrayLike = RGB,
