@@ -66,7 +66,7 @@ def test_a_maze_of_gymnasium_robotics_has_its_own_numbers_and_shows_its_target()
     for rgb, segmentation in zip(seen["eye.rgb"], seen["eye.segmentation"], strict=True):
         assert (segmentation == target).sum() > 10
         red, green, _ = rgb[segmentation == target].mean(axis=0)
-        assert green > 2 * red, "it is green"
+        assert red > 2 * green, "it is red"
         centres.append(np.argwhere(segmentation == target).mean(axis=0))
     # Lanes have goals of their own, and where those differ, so do the frames.
     goals = seen["observation.desired_goal"]
