@@ -32,8 +32,9 @@ LABELS = 0.985
 COLOR = 4.0
 """Mean difference allowed, of 255, as there, with textures of one colour."""
 PATTERN_COLOR = 10.0
-"""The same with the textures of the models. Their sizes are no powers of two, and OpenGL reduces such textures so
-that a line in the middle stays as wide as a texel: marks and edges of tiles grow with distance, in worldloom they fade.
+"""The same with the textures of the models. Their sizes are no powers of two, and Mesa reduces such textures so that
+the white mark of a body grows with distance: with 128 texels instead of 127, colours of bodies agree. On the floor that
+is half of the difference; the other half is how the two filter tiles that are far away.
 """
 
 
