@@ -1,6 +1,6 @@
 """Environments of Gymnasium that raise errors, truncate by themselves, or place targets before a picture."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import mujoco
@@ -26,7 +26,7 @@ POINT = """
 class Counting(gymnasium.Env[Any, Any]):
     """Counts its steps. `fault` says in which call, and in which step, the environments with an odd seed fail."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  # as Env declares it
     observation_space: spaces.Space[Any] = spaces.Dict(
         {"Count": spaces.Box(0, 100, (2,), np.float32), "parity": spaces.Discrete(2, start=3)}
     )
@@ -83,7 +83,7 @@ class Endless(Counting):
 class Point(gymnasium.Env[Any, Any]):
     """A ball on a rail, with a target that is placed when a picture is made, as those of gymnasium-robotics are."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     observation_space = spaces.Box(-np.inf, np.inf, (2,))
     action_space = spaces.Box(-1, 1, (1,))
 

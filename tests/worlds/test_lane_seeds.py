@@ -18,6 +18,7 @@ from worldloom.worlds.registry import find_family, known_families
 LANES, STEPS = 4, 6
 SETTINGS: dict[str, dict[str, Any]] = {
     "dmc": {"domain": "walker", "task": "walk"},
+    "gym": {"id": "Hopper-v4"},
     "mujoco": {"model": "arm.xml", "noise": 0.2},
 }
 MODELS = Path(__file__).parents[2] / "examples/models"
@@ -30,6 +31,8 @@ def model_dirs() -> None:
 
 def single_seed(family: str, seed: int, lane: int) -> int:
     """Return the seed of the world of one lane, as the pages say."""
+    if family == "gym":
+        return (seed + lane) % 2**64
     return (seed + lane) % 2**32 if family == "dmc" else (seed + lane * 0x9E3779B97F4A7C15) % 2**64
 
 
@@ -50,7 +53,7 @@ def record(family: str, seed: int, lanes: int, actions: dict[str, np.ndarray], c
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 2])
-@pytest.mark.parametrize("family", ["catch", "cartpole", "dmc", "maze", "mujoco"])
+@pytest.mark.parametrize("family", ["catch", "cartpole", "dmc", "gym", "maze", "mujoco"])
 def test_a_lane_is_the_world_of_one_lane_that_its_description_names(family: str, seed: int, cpu: Renderer) -> None:
     built = find_family(family)(SETTINGS.get(family, {}), AssetLibrary())
     actions = random_actions(built, STEPS, LANES, seed=1)
@@ -63,14 +66,15 @@ def test_a_lane_is_the_world_of_one_lane_that_its_description_names(family: str,
 
 
 def test_every_family_in_the_box_is_compared_and_says_its_rule() -> None:
-    assert set(known_families()) >= {"catch", "cartpole", "dmc", "maze", "mujoco"}
+    assert set(known_families()) >= {"catch", "cartpole", "dmc", "gym", "maze", "mujoco"}
     for family in ("catch", "cartpole", "maze", "mujoco"):
         assert "(s + k * 0x9E3779B97F4A7C15) mod 2**64" in describe(find_family(family))["seeds"]
     assert "(s + k) mod 2**32" in find_family("dmc").seed_text
+    assert "(s + k) mod 2**64" in find_family("gym").seed_text
 
 
-def test_near_seeds_share_lanes_in_dmc_and_nowhere_else() -> None:
-    for family in ("catch", "cartpole", "dmc", "maze", "mujoco"):
+def test_near_seeds_share_lanes_in_dmc_and_gym_and_nowhere_else() -> None:
+    for family in ("catch", "cartpole", "dmc", "gym", "maze", "mujoco"):
         first, second = (set(find_family(family).lane_seeds(seed, 1024).tolist()) for seed in (0, 1))
-        assert len(first & second) == (1023 if family == "dmc" else 0)
+        assert len(first & second) == (1023 if family in ("dmc", "gym") else 0)
         assert len(first) == 1024

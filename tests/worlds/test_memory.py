@@ -17,6 +17,7 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("maze", 2_000, {}),
     ("dmc", 128, {"domain": "humanoid", "task": "walk"}),
     ("dmc", 8, {"domain": "quadruped", "task": "escape"}),
+    ("gym", 64, {"id": "Hopper-v4"}),
     ("mujoco", 256, {"model": "arm.xml"}),
 ]
 

@@ -1,13 +1,14 @@
 """Environments of Gymnasium: made by id, closed when they are dropped, and their errors as texts."""
 
+import contextlib
 import copy
+import importlib
 import logging
 import os
 import sys
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -51,6 +52,8 @@ def make_environment(
 
 def make_or_refuse(spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int) -> gymnasium.Env[Any, Any]:
     """Make an environment; raise SettingError if it cannot be made with these arguments, or lacks a package."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("worldloom.worlds.mujoco")  # sets where MuJoCo's warnings go, before it has any
     try:
         return make_environment(spec, kwargs, max_steps)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
@@ -95,7 +98,7 @@ def _close(environment: gymnasium.Env[Any, Any]) -> None:
         log.info("an environment could not be closed: %s", error_text(error))
 
 
-@contextmanager
+@contextlib.contextmanager
 def _pygame_kept() -> Iterator[None]:
     """Keep an environment that is closed from ending pygame, which the others draw with."""
     pygame: Any = sys.modules.get("pygame")

@@ -80,12 +80,13 @@ def check_family(values: Values, key: str, described: Description) -> None:
         assert values[f"{key}.observations.{entry['name'].replace('.', '/')}.hidden"] == entry.get("hidden", False)
 
 
-@pytest.mark.parametrize("family", ["cartpole", "catch", "dmc", "maze", "mujoco"])
+@pytest.mark.parametrize("family", ["cartpole", "catch", "dmc", "gym", "maze", "mujoco"])
 def test_every_family_is_documented_before_its_first_world(harness: EngineHarness, family: str) -> None:
     values, groups = walk(harness.stream(), f"families.{family}")
     check_family(values, f"families.{family}", describe(find_family(family)))
-    if family == "mujoco":
-        assert "Known when model is" in groups["families.mujoco.actions"]
+    if family in ("gym", "mujoco"):
+        missing = " and ".join(find_family(family).required_settings)
+        assert f"Known when {missing} is" in groups[f"families.{family}.actions"]
     else:
         assert values[f"families.{family}.max_steps"] == describe(find_family(family))["max_steps"]
 
