@@ -37,9 +37,9 @@ _HEAD = f"""\
 # Worlds
 
 A family is a kind of world: its rules, settings, actions, observations, cameras and scene. This page lists what the
-built-in families offer. Two more, `dmc` and `mujoco`, come with an extra and are in [mujoco.md](mujoco.md); to write
-another, read [write-a-family.md](write-a-family.md). `make docs` writes this page from the tables that the command line
-prints:
+built-in families offer. Three more come with extras: `dmc` and `mujoco` are in [mujoco.md](mujoco.md), `gym` is in
+[gym.md](gym.md); to write another, read [write-a-family.md](write-a-family.md). `make docs` writes this page from the
+tables that the command line prints:
 
 ```sh
 worldloom worlds
