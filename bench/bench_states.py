@@ -36,7 +36,7 @@ def random_states(environment: Any, count: int) -> np.ndarray:
     """Return joint positions of a task's first states and of simulations from there with random actions."""
     rng = np.random.default_rng(0)
     spec = environment.action_spec()
-    found = []
+    found: list[np.ndarray] = []
     while len(found) < count:
         environment.reset()
         for _ in range(20):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from scripts.support.server_process import serving
 from tests.support.mujoco_models import build_all_shapes
+from tests.support.other_arrays import OnCard, OtherArray
 from worldloom import BadAction, ClientError, MujocoRenderer, ServerError, VectorEnv
 from worldloom.client.connections import LocalConnection
 from worldloom.worlds.mujoco.models import files
@@ -180,34 +181,11 @@ def test_frames_are_drawn_into_arrays_of_the_caller(draw: MujocoRenderer) -> Non
             draw(states, out=wrong)
 
 
-class OtherArray:
-    """An array of another library: all that it has is DLPack."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array
-
-    def __dlpack__(self, **arguments: Any) -> Any:
-        return self._array.__dlpack__(**arguments)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._array.__dlpack_device__()
-
-
-class OnCard(OtherArray):
-    """An array in the memory of a graphics card."""
-
-    def __dlpack__(self, **arguments: Any) -> Any:
-        raise BufferError("on a card")
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
-
-
 def test_arrays_of_other_libraries_and_dtypes(draw: MujocoRenderer) -> None:
     states = random_states(mujoco.MjModel.from_xml_string(MOCAP), 9)
     rounded = {name: array.astype(np.float32) for name, array in states.items()}
     expected = draw(rounded)["side.rgb"]
-    given_as = {name: OtherArray(array) for name, array in rounded.items()}
+    given_as: dict[str, Any] = {name: OtherArray(array) for name, array in rounded.items()}
     np.testing.assert_array_equal(draw(given_as)["side.rgb"], expected)
     np.testing.assert_array_equal(draw(given_as.pop("qpos"), **given_as)["side.rgb"], expected)
     lists = {name: array.tolist() for name, array in rounded.items()}

@@ -77,4 +77,6 @@ def test_the_page_about_states_runs_and_draws_its_pictures(tmp_path: Path) -> No
     for picture in shown:
         with Image.open(page.parent / picture) as ours, Image.open(tmp_path / Path(picture).name) as drawn:
             assert ours.size == drawn.size
-            assert len(drawn.getcolors(1 << 20)) > 20
+            colors = drawn.getcolors(1 << 20)
+            assert colors is not None
+            assert len(colors) > 20

@@ -72,7 +72,7 @@ class SimulatedFamily(Family):
 
     def _family_bytes(self) -> float:
         """Estimate the memory of a family without lanes."""
-        return _MODEL_COPIES * self._model.nbuffer + _FAMILY_BYTES
+        return _MODEL_COPIES * int(self._model.nbuffer) + _FAMILY_BYTES
 
     @cached_property
     def _mesh_bytes(self) -> int:
