@@ -8,6 +8,7 @@ import json
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from worldloom.data.index import EndEntry
@@ -47,9 +48,13 @@ def make_card(description: Description, end: EndEntry, size_bytes: int, has_pict
 
 
 def make_command(description: Description) -> str | None:
-    """Return the command that collects the dataset again; None if no command can."""
+    """Return the command that collects the dataset again, and a line for each that draws columns; None if none can."""
     if _is_part(description) or (":" in description.policy and not description.policy_hash):
         return None
+    if description.drawn:
+        collected = [column for column in description.columns if column.name not in description.drawn]
+        first = make_command(replace(description, columns=collected, drawn={}))
+        return "\n".join([first or "", *dict.fromkeys(description.drawn.values())])
     arguments = description.arguments
     words = ["worldloom", "collect", description.family]
     words += [f"{name}={_format_setting(value)}" for name, value in description.settings.items()]
@@ -208,6 +213,8 @@ def _origin(description: Description) -> str:
 def _again(description: Description) -> str:
     command = make_command(description)
     if command is not None:
+        if description.drawn:
+            return f"Make it again, with the same model in these files:\n\n```sh\n{command}\n```\n"
         same = "With the same versions, renderer and policy, every file is the same again."
         return f"Make it again:\n\n```sh\n{command}\n```\n\n{same}\n"
     if _is_part(description):

@@ -13,16 +13,19 @@ import yaml
 from worldloom.client.errors import ClientError
 from worldloom.data.collection import Progress, Stopped
 from worldloom.data.collector import Collector
-from worldloom.data.console import StopSignals, format_bytes, format_seconds, parse_size
+from worldloom.data.console import (
+    StopSignals,
+    add_server_arguments,
+    find_server,
+    format_bytes,
+    format_seconds,
+    parse_size,
+)
 from worldloom.data.layout import CARD_FILE, DESCRIPTION_FILE, FILM_FILE, SHEET_FILE
-from worldloom.render.choose import NAMES
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
-from worldloom.server.transports.security import read_token
 from worldloom.terminal import show_progress
 from worldloom.worlds.registry import add_family, find_family
 from worldloom.worlds.settings import parse_assignments
-
-_SERVER_OPTIONS = ("token_file", "tls_ca", "tls_cert", "tls_key")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,12 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--writers", type=int, metavar="N", help="threads that encode and write (default: one a processor; npy: one)"
     )
     where = parser.add_argument_group("where it is drawn; in this process by default")
-    where.add_argument("--renderer", choices=NAMES, help="renderer of this process (default: auto)")
-    where.add_argument("--server", metavar="ADDRESS", help="HOST:PORT or unix:PATH of a server")
-    where.add_argument("--token-file", type=Path, metavar="FILE", help="the file that the server was started with")
-    where.add_argument("--tls-ca", type=Path, metavar="FILE", help="certificates that the server's is signed with")
-    where.add_argument("--tls-cert", type=Path, metavar="FILE", help="your certificate, where the server requires one")
-    where.add_argument("--tls-key", type=Path, metavar="FILE", help="key of that certificate")
+    add_server_arguments(where)
     where.add_argument(
         "--fleet",
         nargs="?",
@@ -141,7 +139,7 @@ def _make_collector(
         if getattr(args, option):
             raise ValueError(f"--{option.replace('_', '-')}: expected --fleet with it")
     family = arguments.pop("family", None)
-    address, env_arguments = _find_server(args)
+    address, env_arguments = find_server(args)
     make = partial(Collector, args.out, family, address=address, env_arguments=env_arguments, **arguments)
     make()  # which checks the arguments
     return lambda report: make(on_progress=report, should_stop=should_stop).run()
@@ -214,21 +212,6 @@ def _find_settings(family: str, words: list[str], is_remote: bool) -> tuple[str,
         pairs = [word.partition("=") for word in words]
         return family, {name: yaml.safe_load(text) for name, _, text in pairs}
     return family, parse_assignments(table, words)
-
-
-def _find_server(args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Return the address to draw at, and the arguments of VectorEnv for it."""
-    given = {name: getattr(args, name) for name in _SERVER_OPTIONS if getattr(args, name) is not None}
-    if args.server is None:
-        if given:
-            option = next(iter(given)).replace("_", "-")
-            raise ValueError(f"--{option}: expected --server ADDRESS with it")
-        return "local", {} if args.renderer is None else {"renderer": args.renderer}
-    if args.renderer is not None:
-        raise ValueError("--renderer with --server: expected one of them; the server has its own renderer")
-    if "token_file" in given:
-        given["token"] = read_token(given.pop("token_file"))
-    return args.server, given
 
 
 def describe_progress(progress: Progress) -> str:

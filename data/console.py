@@ -1,7 +1,14 @@
-"""Parts that the commands of this package share: sizes in options, signals, and how figures are written."""
+"""Parts that the commands of this package share: options of sizes and servers, signals, and how figures are written."""
 
 import argparse
 import signal
+from pathlib import Path
+from typing import Any
+
+from worldloom.render.choose import NAMES
+from worldloom.server.transports.security import read_token
+
+_SERVER_OPTIONS = ("token_file", "tls_ca", "tls_cert", "tls_key")
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -10,6 +17,31 @@ def parse_size(text: str) -> tuple[int, int]:
     if len(sides) > 2 or not all(side.isdecimal() and 0 < int(side) < 2**16 for side in sides):
         raise argparse.ArgumentTypeError(f"expected a size such as 64 or 160x120, got {text!r}")
     return int(sides[0]), int(sides[-1])
+
+
+def add_server_arguments(group: "argparse._ArgumentGroup") -> None:
+    """Declare the options that say where frames are drawn."""
+    group.add_argument("--renderer", choices=NAMES, help="renderer of this process (default: auto)")
+    group.add_argument("--server", metavar="ADDRESS", help="HOST:PORT or unix:PATH of a server")
+    group.add_argument("--token-file", type=Path, metavar="FILE", help="the file that the server was started with")
+    group.add_argument("--tls-ca", type=Path, metavar="FILE", help="certificates that the server's is signed with")
+    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="your certificate, where the server requires one")
+    group.add_argument("--tls-key", type=Path, metavar="FILE", help="key of that certificate")
+
+
+def find_server(args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Return the address to draw at, and the arguments of a client for it."""
+    given = {name: getattr(args, name) for name in _SERVER_OPTIONS if getattr(args, name) is not None}
+    if args.server is None:
+        if given:
+            option = next(iter(given)).replace("_", "-")
+            raise ValueError(f"--{option}: expected --server ADDRESS with it")
+        return "local", {} if args.renderer is None else {"renderer": args.renderer}
+    if args.renderer is not None:
+        raise ValueError("--renderer with --server: expected one of them; the server has its own renderer")
+    if "token_file" in given:
+        given["token"] = read_token(given.pop("token_file"))
+    return args.server, given
 
 
 class StopSignals:

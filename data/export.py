@@ -19,11 +19,18 @@ from worldloom.data.errors import DatasetError
 from worldloom.data.files import TEMPORARY_SUFFIX, flush_directory, lock_directory, remove, replace_file
 from worldloom.data.finish import finish_dataset
 from worldloom.data.index import Index, ShardEntry
-from worldloom.data.layout import DESCRIPTION_FILE, RAW, SHARDS_DIRECTORY, Description, Format, Pictures
+from worldloom.data.layout import (
+    DESCRIPTION_FILE,
+    LOSSY,
+    RAW,
+    SHARDS_DIRECTORY,
+    Description,
+    Format,
+    Pictures,
+)
 from worldloom.data.whole import WholeDataset
 from worldloom.data.writer import ShardWriter
 
-_LOSSY = ("jpeg", "webp")
 _SHARD_BYTES = 128 << 20
 """Size of a shard before compression, for datasets of several parts, whose lanes come together in each shard."""
 _MAX_WRITERS = 4
@@ -97,7 +104,7 @@ def _describe(source: Description, format: Format, pictures: Pictures) -> Descri
         columns=columns,
         parts=(),
         shard_steps=merged if source.parts else source.shard_steps,
-        lossy_pictures=source.pictures if source.pictures.startswith(_LOSSY) else source.lossy_pictures,
+        lossy_pictures=source.pictures if source.pictures.startswith(LOSSY) else source.lossy_pictures,
     )
 
 

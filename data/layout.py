@@ -45,6 +45,7 @@ PAGE_BYTES = 128 << 10
 that has to be decompressed to read a frame."""
 RAW = "raw"
 IMAGE_ENCODINGS = ("png", "jpeg", "webp")
+LOSSY = ("jpeg", "webp")
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,8 @@ class Description:
     """Steps of a lane in a second of the world's time."""
     lossy_pictures: str = ""
     """Pictures that frames had in the dataset that this one was exported from, if these were lossy."""
+    drawn: Mapping[str, str] = field(default_factory=dict)
+    """Commands that have drawn columns of frames from states of the dataset, by name of the column."""
 
     @property
     def shards(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from worldloom.data.layout import Arrays, Column, Description
-from worldloom.demo.images import depth_colors, label_colors, tile, write_gif
+from worldloom.demo.images import frame_colors, tile, write_gif
 
 _OUTPUTS = ("rgb", "gray", "depth", "segmentation")
 """Outputs of cameras, in the order in which they are preferred."""
@@ -130,11 +130,4 @@ def _zoom(frames: np.ndarray, column: Column, side: int) -> np.ndarray:
 
 def _colors(frames: np.ndarray, column: Column) -> np.ndarray:
     """Return frames [N, H, W, ...] as colours [N, H, W, 3]."""
-    output = column.name.rpartition(".")[2]
-    if output == "depth":
-        farthest = frames.max()
-        is_far_plane = (frames == farthest).mean() > 0.01  # one surface is hardly ever just so far in many pixels
-        return depth_colors(frames, float(farthest) if is_far_plane else np.inf)
-    if output == "segmentation":
-        return label_colors(frames)
-    return np.repeat(frames[..., None], 3, axis=3) if frames.ndim == 3 else frames
+    return frame_colors(frames, column.name.rpartition(".")[2])

@@ -61,6 +61,17 @@ def label_colors(labels: U8) -> U8:
     return colors
 
 
+def frame_colors(frames: np.ndarray, output: str) -> U8:
+    """Return frames [N, H, W, ...] of an output, such as `depth`, as colours [N, H, W, 3]."""
+    if output == "depth":
+        farthest = frames.max()
+        is_far_plane = (frames == farthest).mean() > 0.01  # one surface is hardly ever just so far in many pixels
+        return depth_colors(frames, float(farthest) if is_far_plane else np.inf)
+    if output == "segmentation":
+        return label_colors(frames)
+    return np.repeat(frames[..., None], 3, axis=3) if frames.ndim == 3 else frames
+
+
 def tile(frames: U8, columns: int, gap: int = 0, background: tuple[int, int, int] = WHITE) -> U8:
     """Return frames [N, H, W, 3] as one image, row after row, with `gap` pixels between and around them."""
     if frames.ndim != 4 or frames.shape[3] != 3 or not len(frames):

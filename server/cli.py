@@ -38,6 +38,10 @@ COMMANDS = {
         "worldloom.profiler.command", "measure what rendering costs on this machine, or attach to a running server"
     ),
     "collect": Command("worldloom.data.collect_command", "collect a dataset of frames, actions and rewards"),
+    "render": Command(
+        "worldloom.data.render_command",
+        "draw states of a MuJoCo model: a film, PNG files, an array, or columns of a dataset",
+    ),
     "data": Command("worldloom.data.data_command", "describe, check, show and export datasets"),
     "fleet": Command(
         "worldloom.fleet.command", "run many servers on a Ray cluster: up, status, scale, drain, upgrade, down"

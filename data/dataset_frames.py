@@ -1,0 +1,206 @@
+"""Frames that become columns of a dataset, beside the states that they were drawn from."""
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from worldloom.data.collection import EpisodeTracker
+from worldloom.data.errors import DatasetError
+from worldloom.data.files import flush_directory, remove, replace_file
+from worldloom.data.finish import finish_dataset
+from worldloom.data.frame_files import Form, FrameWriter, partial_path
+from worldloom.data.index import Index, ShardEntry, cut_index, read_index
+from worldloom.data.layout import (
+    DESCRIPTION_FILE,
+    LOSSY,
+    RAW,
+    SHARDS_DIRECTORY,
+    Arrays,
+    Column,
+    Description,
+    Pictures,
+)
+from worldloom.data.whole import WholeDataset, read_description
+from worldloom.data.writer import ShardWriter
+
+_SHARD_BYTES = 64 << 20
+"""Size of a shard before compression; up to three are in memory."""
+_MAX_WRITERS = 2
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class DatasetFrames(FrameWriter):
+    """A dataset with all columns of another and columns of frames, which come in the order of steps, then lanes.
+
+    It may take the place of the other: both are exchanged when it is complete.
+    """
+
+    def __init__(
+        self, out: Path, whole: WholeDataset, forms: Mapping[str, Form], pictures: str | None, command: str
+    ) -> None:
+        """Describe the new dataset; ValueError if it cannot be. `command` is noted as the origin of the frames."""
+        self._out, self._whole = out, whole
+        self._description = describe_with_frames(whole.description, forms, pictures, command)
+        self._frame_names = list(forms)
+        self._is_in_place = out.exists() and out.samefile(whole.directory)
+        self._directory = partial_path(out)
+        self._threads = min(_MAX_WRITERS, len(os.sched_getaffinity(0)))
+        self._index = Index()
+        self._writer: ShardWriter | None = None
+        self._pending: deque[Future[None]] = deque()
+        self._episodes = EpisodeTracker(self._description)
+        self._rows: Arrays = {}
+        self._filled = 0
+
+    def resume(self, noted: int) -> int:
+        """Return the rows of complete shards; 0 and an empty directory if what is there belongs to another run."""
+        is_renamed = noted == self._description.rows and not self._is_in_place and not self._directory.exists()
+        if is_renamed and self._is_own(self._out):  # a run before was killed after that
+            return noted
+        if noted and self._is_own(self._directory):
+            self._index = read_index(self._directory)
+            cut_index(self._directory, self._index)
+        if not self._index.shards:
+            remove(self._directory)
+            (self._directory / SHARDS_DIRECTORY).mkdir(parents=True)
+            replace_file(self._directory / DESCRIPTION_FILE, self._description.to_json())
+        for entry in self._index.shards:
+            names = ("last", "reward", "terminated", "truncated")
+            self._episodes.advance(self._read(names, entry.shard))
+        self._writer = ShardWriter(self._directory, self._description, self._threads, self._index.shards.append)
+        return self._index.rows
+
+    def write(self, first: int, frames: Mapping[str, np.ndarray]) -> None:
+        """Collect the frames of a shard, and have it written when it is complete."""
+        count, taken = len(frames[self._frame_names[0]]), 0
+        while taken < count:
+            shard, place = divmod(first + taken, self._description.shard_steps * self._description.lanes)
+            size = self._description.steps_in(shard) * self._description.lanes
+            if not self._rows:
+                while len(self._pending) > self._threads - 1:
+                    self._pending.popleft().result()
+                self._rows = {name: self._description.column(name).empty(size) for name in self._frame_names}
+            some = min(count - taken, size - place)
+            for name, array in self._rows.items():
+                array[place : place + some] = frames[name][taken : taken + some]
+            taken += some
+            if place + some == size:
+                self._submit(shard)
+
+    def flush(self, done: int) -> int:
+        """Return the rows of complete shards: these are on the disk."""
+        if self._writer is None:
+            return done
+        if done == self._description.rows:
+            self._writer.finish()
+        self._writer.check()
+        return self._index.rows
+
+    def finish(self) -> list[Path]:
+        """End the dataset, and put it into its place."""
+        if self._directory.exists():  # else a run before was killed after it had renamed it
+            if self._index.end is None:
+                finish_dataset(self._directory, self._description, self._index)
+            if self._is_in_place:
+                _exchange(self._directory, self._out)
+            else:
+                remove(self._out)
+                self._directory.rename(self._out)
+            flush_directory(self._out.parent)
+            remove(self._directory)
+        return [self._out]
+
+    def close(self) -> None:
+        """Wait for shards that are being written."""
+        if self._writer is not None:
+            self._writer.stop()
+
+    def remove(self) -> None:
+        """Remove what was begun."""
+        self.close()
+        remove(self._directory)
+
+    def find_existing(self) -> list[Path]:
+        """Return the directory if it has files and is not to be exchanged; ValueError if it is no dataset."""
+        if self._is_in_place or not self._out.exists() or (self._out.is_dir() and not any(self._out.iterdir())):
+            return []
+        if not (self._out / DESCRIPTION_FILE).exists():
+            raise ValueError(f"{self._out} exists and is no dataset: expected a new or empty directory, or a dataset")
+        return [self._out]
+
+    def _is_own(self, directory: Path) -> bool:
+        try:
+            return read_description(directory).to_json() == self._description.to_json()
+        except DatasetError:
+            return False
+
+    def _read(self, names: "tuple[str, ...] | list[str]", shard: int) -> Arrays:
+        """Return arrays [steps, lanes, ...] of columns of the other dataset, for the rows of a shard."""
+        begin = shard * self._description.shard_steps
+        steps = slice(begin, begin + self._description.steps_in(shard))
+        found = self._whole.read(names, slice(0, self._description.lanes), steps)
+        return {name: np.ascontiguousarray(array.swapaxes(0, 1)) for name, array in found.items()}
+
+    def _submit(self, shard: int) -> None:
+        assert self._writer is not None
+        lanes = self._description.lanes
+        frames = {name: array.reshape(-1, lanes, *array.shape[1:]) for name, array in self._rows.items()}
+        self._rows = {}
+        found = self._read([column.name for column in self._whole.description.columns], shard)
+        rows = {column.name: found.get(column.name, frames.get(column.name)) for column in self._description.columns}
+        entry = ShardEntry(
+            shard=shard, rows=found["reward"].size, files=[], generator={}, **self._episodes.advance(found)
+        )
+        self._pending.append(self._writer.submit(entry, rows))  # type: ignore[arg-type]  # each is in one of both
+
+
+def describe_with_frames(
+    source: Description, forms: Mapping[str, Form], pictures: str | None, command: str
+) -> Description:
+    """Return the description of a dataset with further columns of frames; ValueError if it has some of them."""
+    known = [column.name for column in source.columns]
+    for name in forms:
+        if name in known:
+            raise ValueError(
+                f"the dataset has a column {name} already: expected another camera or output, or another kind of output"
+            )
+    if source.format == "npy" and pictures not in (None, RAW):
+        raise ValueError(f"pictures are {pictures!r}, the shards of the dataset are .npy files: expected raw")
+    if pictures is not None and source.frames and pictures != source.pictures:
+        raise ValueError(
+            f"pictures are {pictures!r}, those of the dataset are {source.pictures!r}: expected the same for all frames"
+        )
+    chosen = Pictures.parse(pictures or source.pictures)
+    frames = [
+        Column(name, "observation", form.dtype, form.shape, chosen.encoding_of(name, form.dtype))
+        for name, form in forms.items()
+    ]
+    place = max([0, *(k + 1 for k, column in enumerate(source.columns) if column.role == "observation")])
+    columns = [*source.columns[:place], *frames, *source.columns[place:]]
+    step_bytes = sum(column.row_bytes for column in columns) * source.lanes
+    return replace(
+        source,
+        pictures=str(chosen),
+        columns=columns,
+        parts=(),
+        lossy_pictures=str(chosen) if source.frames and chosen.kind in LOSSY else source.lossy_pictures,
+        shard_steps=max(1, min(source.steps, _SHARD_BYTES // step_bytes)),
+        drawn={**source.drawn, **dict.fromkeys(forms, command)},
+    )
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Exchange two directories at once."""
+    library = ctypes.CDLL(None, use_errno=True)
+    code = library.renameat2(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE)
+    )
+    if code:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{os.strerror(number)}, when {one} was to take the place of {other}")
