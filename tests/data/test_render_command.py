@@ -1,0 +1,218 @@
+"""`worldloom render`: files of states become films, PNG files, arrays and columns, in one run or in several."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from scripts.support.server_process import WORLDLOOM
+from worldloom import MujocoRenderer
+from worldloom.data import Collector
+from worldloom.data.check import check_dataset
+from worldloom.data.whole import WholeDataset
+from worldloom.server import cli
+
+ARM = """<mujoco>
+  <worldbody>
+    <light type="directional" dir=".3 .5 -1"/>
+    <camera name="side" pos="0 -3 1" xyaxes="1 0 0 0 0 1"/>
+    <camera name="top" pos="0 0 4"/>
+    <geom type="plane" size="2 2 .1" rgba=".5 .6 .7 1"/>
+    <body pos="0 0 1"><joint name="hinge" axis="0 1 0" damping=".1"/>
+      <geom type="capsule" fromto="0 0 0 .8 0 0" size=".1" rgba=".8 .3 .2 1"/></body>
+    <body mocap="true" pos="0 0 2"><geom type="box" size=".1 .1 .1" rgba="0 1 0 1"/></body>
+  </worldbody>
+  <actuator><motor joint="hinge" ctrlrange="-9 9" ctrllimited="true"/></actuator>
+</mujoco>"""
+COUNT, SIZE = 300, 12
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arm.xml").write_text(ARM)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def states() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {"qpos": rng.uniform(-3, 3, (COUNT, 1)), "mocap_pos": rng.uniform(-1, 1, (COUNT, 1, 3))}
+
+
+@pytest.fixture(scope="module")
+def expected(states: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    with MujocoRenderer(
+        model=ARM, width=SIZE, height=SIZE, cameras=["side", "top"], outputs=["rgb", "depth"], renderer="cpu"
+    ) as draw:
+        return draw(states)
+
+
+def render(*words: str) -> int:
+    return cli.main(["render", "--model", "arm.xml", "--size", str(SIZE), "--renderer", "cpu", *words])
+
+
+def to_lists(array: np.ndarray, leaf: Any) -> Any:
+    kind = leaf
+    for _ in array.shape[1:]:
+        kind = pa.list_(kind)
+    return pa.array(array.tolist(), kind)
+
+
+def write_states(name: str, states: dict[str, np.ndarray]) -> None:
+    if name == "states.parquet":
+        table = pa.table({column: to_lists(array, pa.float64()) for column, array in states.items()})
+        pq.write_table(table, name, row_group_size=70)
+    elif name == "compressed.npz":
+        np.savez_compressed(name, **states)  # type: ignore[arg-type]
+    else:
+        np.savez(name, **states)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["states.npz", "compressed.npz", "states.parquet"])
+def test_an_array_for_each_camera_and_output(
+    folder: Path, name: str, states: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+) -> None:
+    write_states(name, states)
+    assert render("--states", name, "--camera", "side,top", "--output", "rgb,depth", "-o", "out.npy") == 0
+    for key, frames in expected.items():
+        np.testing.assert_array_equal(np.load(f"out.{key}.npy"), frames)
+    assert render("--states", name, "--range", "71:145", "-o", "some.npy") == 0
+    np.testing.assert_array_equal(np.load("some.npy"), expected["side.rgb"][71:145])
+    assert sorted(path.name for path in folder.glob("*partial*")) == []
+
+
+def test_png_files_and_films(folder: Path, states: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    write_states("states.npz", states)
+    assert render("--states", "states.npz", "--output", "rgb,depth", "--range", "10:30", "-o", "frames") == 0
+    for state in (10, 29):
+        with Image.open(folder / f"frames/side.rgb/{state:06d}.png") as image:
+            np.testing.assert_array_equal(np.asarray(image), expected["side.rgb"][state])
+        with Image.open(folder / f"frames/side.depth/{state:06d}.png") as image:
+            metres = np.asarray(image) / 1000
+        shown = np.minimum(expected["side.depth"][state], 65.535)
+        assert np.abs(metres - shown).max() <= 0.00051  # half a millimetre, and the rounding of float32
+    assert len(list((folder / "frames/side.rgb").iterdir())) == 20
+    assert json.loads((folder / "frames/frames.json").read_text())["count"] == 20
+    assert render("--states", "states.npz", "--range", ":20", "-o", "film.webp") == 0
+    assert render("--states", "states.npz", "--range", ":20", "-o", "film.gif") == 0
+    for name in ("film.webp", "film.gif"):
+        with Image.open(name) as film:
+            assert film.size == (SIZE, SIZE)
+            assert getattr(film, "n_frames", 1) == 20
+
+
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+@pytest.mark.parametrize("place", ["new", "out"])
+def test_columns_of_a_dataset(folder: Path, format: Any, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Collector(
+        "out", "mujoco", settings={"xml": ARM}, observations=["qpos"], lanes=5, steps=400, seed=0, format=format
+    ).run()
+    before = WholeDataset("out")
+    names = [column.name for column in before.description.columns]
+    rows = before.read(names, slice(0, 5), slice(0, 80))
+    assert render("--states", "out", "--as", "dataset", "-o", place) == 0
+    assert check_dataset(place).is_good
+    whole = WholeDataset(place)
+    assert whole.is_complete
+    found = whole.read([*names, "side.rgb"], slice(0, 5), slice(0, 80))
+    for name in names:
+        np.testing.assert_array_equal(found[name], rows[name])
+    with MujocoRenderer(model=ARM, width=SIZE, height=SIZE, renderer="cpu") as draw:
+        frames = draw(rows["qpos"].reshape(-1, 1))["side.rgb"]
+    np.testing.assert_array_equal(found["side.rgb"].reshape(frames.shape), frames)
+    assert "worldloom render --model arm.xml" in (folder / place / "README.md").read_text()
+    assert not list(folder.glob("*partial*"))
+    capsys.readouterr()
+    assert render("--states", place, "--as", "dataset", "-o", place) == 1
+    assert "has a column side.rgb already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--states", "nope.npz", "-o", "x.npy"], "nope.npz does not exist"),
+        (["--states", "states.npz", "-o", "x.mp4"], "ends with '.mp4': expected a film"),
+        (["--states", "states.npz", "-o", "nowhere/x.npy"], "nowhere is no directory"),
+        (["--states", "states.npz", "-o", "x.npy", "--range", "5:900"], "there are 300 states"),
+        (["--states", "states.npz", "-o", "x.npy", "--range", "a"], "expected A:B"),
+        (["--states", "states.npz", "-o", "x.npy", "--camera", "left"], "camera 'left' is not the model's"),
+        (["--states", "states.npz", "-o", "x.npy", "--output", "red"], "output 'red' does not exist"),
+        (["--states", "states.npz", "-o", "x", "--as", "dataset"], "is a file: expected the states of a dataset"),
+        (["--states", "states.npz", "-o", "x.npy", "--qpos", "pos"], "has no 'pos'"),
+        (["--states", "wide.npy", "-o", "x.npy"], "have 2 positions, the model has 1"),
+        (["--states", "nan.npy", "-o", "x.npy"], "qpos of state 7 is nan"),
+        (["--states", "damaged.npz", "-o", "x.npy"], "damaged.npz cannot be read"),
+        (["--states", "words.npy", "-o", "x.npy"], "expected numbers in 2 dimensions"),
+        (["--states", "states.npz", "-o", "x.npy", "--token-file", "t"], "expected --server"),
+    ],
+)
+def test_errors_say_what_was_expected_and_leave_nothing(
+    folder: Path, states: dict[str, np.ndarray], words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_states("states.npz", states)
+    np.save("wide.npy", np.zeros((9, 2)))
+    np.save("words.npy", np.array(["a", "b"]))
+    np.save("nan.npy", np.where(np.arange(9)[:, None] == 7, np.nan, 0.0))
+    (folder / "damaged.npz").write_bytes((folder / "states.npz").read_bytes()[:500])
+    before = sorted(folder.iterdir())
+    assert render(*words) == 1
+    assert message in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_output_that_exists_is_replaced_only_if_asked_for(
+    folder: Path, states: dict[str, np.ndarray], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_states("states.npz", states)
+    (folder / "x.npy").write_text("mine")
+    assert render("--states", "states.npz", "-o", "x.npy") == 1
+    assert "x.npy exists" in capsys.readouterr().err
+    assert (folder / "x.npy").read_text() == "mine"
+    assert render("--states", "states.npz", "-o", "x.npy", "--overwrite") == 0
+    assert np.load("x.npy").shape == (COUNT, SIZE, SIZE, 3)
+    (folder / "mine").mkdir()
+    (folder / "mine/file").touch()
+    assert render("--states", "states.npz", "-o", "mine", "--overwrite") == 1
+    assert (folder / "mine/file").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["npy", "png", "dataset"])
+def test_a_killed_run_goes_on_to_the_same_bytes(folder: Path, kind: str) -> None:
+    steps = {"npy": 160_000, "png": 6_000, "dataset": 40_000}[kind]  # some seconds, of which each is noted
+    Collector("out", "mujoco", settings={"xml": ARM}, observations=["qpos"], lanes=4, steps=steps, seed=1).run()
+    place = {"npy": "x.npy", "png": "x", "dataset": "x"}[kind]
+    words = ["--model", "arm.xml", "--states", "out", "--size", "48", "--renderer", "cpu", "--as", kind]
+    assert cli.main(["render", *words, "-o", f"whole-{place}"]) == 0
+    journal, kills = folder / f"{place}.partial.jsonl", 0
+    while True:
+        run = subprocess.Popen([WORLDLOOM, "render", *words, "-o", place], stderr=subprocess.DEVNULL)
+        noted = journal.read_bytes().count(b"\n") if journal.exists() else 0
+        while run.poll() is None and kills < 3:
+            if journal.exists() and journal.read_bytes().count(b"\n") > max(1, noted):
+                run.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.002)
+        if run.wait() == 0:
+            break
+    assert kills >= 1
+    pairs = [(folder / f"whole-{place}", folder / place)]
+    if pairs[0][0].is_dir():
+        names = sorted(path.relative_to(pairs[0][0]) for path in pairs[0][0].rglob("*") if path.is_file())
+        assert names == sorted(
+            path.relative_to(folder / place) for path in (folder / place).rglob("*") if path.is_file()
+        )
+        pairs = [(folder / f"whole-{place}" / name, folder / place / name) for name in names]
+    for one, other in pairs:
+        assert one.read_bytes() == other.read_bytes()
+    assert not list(folder.glob("*partial*"))
