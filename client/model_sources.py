@@ -5,12 +5,15 @@ client uploads: the text of the model, and the files that it refers to.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from worldloom.client.errors import ClientError
+from google.rpc import code_pb2
+
+from worldloom.client.errors import ClientError, ServerError
 from worldloom.client.model_files import collect_model
+from worldloom.client.world import World
 
 _EXPECTED = (
     "expected the path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment or its name "
@@ -163,3 +166,19 @@ def _import_mujoco() -> Any:
     except ModuleNotFoundError as error:
         raise ImportError("MuJoCo is not installed: pip install 'worldloom[mujoco]'") from error
     return mujoco
+
+
+def create_uploaded(create: Callable[[dict[str, Any]], World], upload: ModelUpload) -> World:
+    """Create a world of an upload; of the server's own model of that name if it takes no uploads, or has no upload."""
+    if upload.settings is None:
+        return create({"model": upload.name})
+    try:
+        return create(upload.settings)
+    except ServerError as error:
+        if error.code != code_pb2.PERMISSION_DENIED or upload.name is None:
+            raise
+        refused = error
+    try:
+        return create({"model": upload.name})
+    except ServerError:
+        raise refused from None

@@ -9,6 +9,8 @@ from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
 from worldloom.kernels.frame_arrays import read_array
 
+_SMALL_BATCH = 32
+"""Number of states below which the last batch is filled up to a power of two, instead of being divided further."""
 QPOS = "qpos"
 _NO_JOINTS = Spec(0, QPOS, "float64", (0,), None, None)
 """Joint positions of a model without joints, which have none to send."""
@@ -146,3 +148,26 @@ def split_states(states: Any, batch_size: int) -> Iterator[Any]:
     for first in range(0, count, batch_size):
         part = slice(first, first + batch_size)
         yield {name: array[part] if array.ndim and len(array) == count else array for name, array in arrays.items()}
+
+
+def divide_states(count: int, largest: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the batches of so many states: first state, end, and lanes of the world that draws them.
+
+    Worlds have a power of two lanes, or the largest number. The last few states do not fill theirs.
+    """
+    first = 0
+    while first < count:
+        left = count - first
+        lanes = largest
+        if left < largest:
+            lanes = min(largest, round_up(left))
+            if lanes > left >= _SMALL_BATCH:
+                lanes //= 2
+        end = min(count, first + lanes)
+        yield first, end, lanes
+        first = end
+
+
+def round_up(count: int) -> int:
+    """Return the least power of two that is not less."""
+    return 1 << (count - 1).bit_length()

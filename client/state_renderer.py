@@ -25,9 +25,9 @@ from worldloom.client.arguments import parse_integer, parse_timeout
 from worldloom.client.connecting import check_transport, connect
 from worldloom.client.connections import LOCAL, Credentials, LocalConnection
 from worldloom.client.errors import BadAction, ClientError, ServerError
-from worldloom.client.model_sources import ModelUpload, load_model, prepare_upload
+from worldloom.client.model_sources import create_uploaded, load_model, prepare_upload
 from worldloom.client.specs import parse_specs
-from worldloom.client.state_arrays import StateBatch, StateParser, split_states
+from worldloom.client.state_arrays import StateBatch, StateParser, divide_states, round_up, split_states
 from worldloom.client.vector_world import Transport, VectorWorld, connection_transport, is_frame
 from worldloom.client.world import World
 from worldloom.kernels.frame_arrays import FrameMemory, check_out
@@ -36,8 +36,6 @@ _MAX_LANES = 1024
 """Most states of a batch."""
 _BATCH_BYTES = 16 << 20
 """Bytes of the frames of a batch: so many are drawn at once without the cost of a step being felt."""
-_SMALL_BATCH = 32
-"""Number of states below which the last batch is filled up to a power of two, instead of being divided further."""
 _MAX_WORLDS = 8
 """Worlds of different sizes and outputs that are kept open."""
 _TRANSPORTS = ("auto", "grpc", "shm", "socket")
@@ -257,7 +255,7 @@ class MujocoRenderer:
                 connection = connect(address, credentials, renderer, timeout_s, transport)
                 return World(connection, self._settings(has_colors=True))
 
-            self._root = _create_uploaded(create, upload)
+            self._root = create_uploaded(create, upload)
         specs = self._root.join({"width": 1, "height": 1})
         actions = parse_specs(specs.actions.items())
         self._parser = StateParser(actions)
@@ -325,14 +323,14 @@ class MujocoRenderer:
     ) -> dict[str, np.ndarray]:
         """Draw states, and return their frames. Runs on the renderer's thread."""
         largest = self._lanes_of(names)
-        world = self._world(_WorldKey(names, batch.has_colors, min(largest, _round_up(max(1, batch.count))), 0))
+        world = self._world(_WorldKey(names, batch.has_colors, min(largest, round_up(max(1, batch.count))), 0))
         specs = {name: world.observations[name] for name in names}
         forms = {name: ((batch.count, *spec.shape[1:]), np.dtype(spec.dtype)) for name, spec in specs.items()}
         frames = self._memory.take(forms) if out is None else check_out(out, forms)
         pending: deque[_Pending] = deque()
         is_local = world.connection.transport == LOCAL
         try:
-            for number, (first, end, lanes) in enumerate(_divide(batch.count, self._lanes_of(names))):
+            for number, (first, end, lanes) in enumerate(divide_states(batch.count, self._lanes_of(names))):
                 if self._is_cancelled.is_set():
                     raise ClientError("drawing was interrupted")
                 key = _WorldKey(names, batch.has_colors, lanes, 0 if is_local else number % 2)
@@ -375,45 +373,6 @@ class MujocoRenderer:
         self._worlds.clear()
         if hasattr(self, "_root"):
             self._root.close()
-
-
-def _create_uploaded(create: Callable[[dict[str, Any]], World], upload: ModelUpload) -> World:
-    """Create a world of an upload; of the server's own model of that name if it takes no uploads, or has no upload."""
-    if upload.settings is None:
-        return create({"model": upload.name})
-    try:
-        return create(upload.settings)
-    except ServerError as error:
-        if error.code != code_pb2.PERMISSION_DENIED or upload.name is None:
-            raise
-        refused = error
-    try:
-        return create({"model": upload.name})
-    except ServerError:
-        raise refused from None
-
-
-def _divide(count: int, largest: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the batches of so many states: first state, end, and lanes of the world that draws them.
-
-    Worlds have a power of two lanes, or the largest number. The last few states do not fill theirs.
-    """
-    first = 0
-    while first < count:
-        left = count - first
-        lanes = largest
-        if left < largest:
-            lanes = min(largest, _round_up(left))
-            if lanes > left >= _SMALL_BATCH:
-                lanes //= 2
-        end = min(count, first + lanes)
-        yield first, end, lanes
-        first = end
-
-
-def _round_up(count: int) -> int:
-    """Return the least power of two that is not less."""
-    return 1 << (count - 1).bit_length()
 
 
 def _receive(pending: _Pending, frames: Mapping[str, np.ndarray], batch: StateBatch) -> None:

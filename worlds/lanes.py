@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.tables import F32, F64, I32, I64, U8
 from worldloom.render.scene import Scene
-from worldloom.worlds.family import Family, State, resized
+from worldloom.worlds.family import Family, Spec, State, resized
 
 RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
 """Values of `Pool.status`, the state of a lane's episode; the numbers are dm_env_rpc's EnvironmentStateType."""
@@ -116,3 +116,18 @@ class LaneRows:
             self._used, self._free_count = used, len(free)
             self._resize(used)
             self._free[: len(free)] = free
+
+
+def idle_action(spec: Spec, lanes: int) -> np.ndarray:
+    """Return [lanes, *shape] of the spec's idle value: zero, or the allowed value nearest to it, unless it has one."""
+    if spec.idle is not None:
+        given = np.array(spec.idle, spec.dtype).reshape(spec.shape)
+        given.flags.writeable = False
+        return np.broadcast_to(given, (lanes, *spec.shape))
+    low = -np.inf if spec.minimum is None else np.reshape(spec.minimum, spec.shape if np.ndim(spec.minimum) else ())
+    high = np.inf if spec.maximum is None else np.reshape(spec.maximum, spec.shape if np.ndim(spec.maximum) else ())
+    is_text = np.dtype(spec.dtype).kind == "U"
+    idle = np.empty((lanes, *spec.shape), spec.dtype)
+    idle[...] = "" if is_text else np.clip(0, low, high)
+    idle.flags.writeable = False  # shared by all steps
+    return idle

@@ -19,10 +19,10 @@ from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
-from worldloom.server.engine.world import idle_action
 from worldloom.server.logs import Log
 from worldloom.worlds.describe import Description, describe
 from worldloom.worlds.family import Family
+from worldloom.worlds.lanes import idle_action
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import FamilyError, find_family, known_families, needs_extra
 from worldloom.worlds.uploads import end_compilers

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.tables import I64, ViewTable
 from worldloom.protos.errors import InvalidArgument, RequestError
-from worldloom.worlds.family import ActionError, Family, Spec
-from worldloom.worlds.lanes import INTERRUPTED, LAST, RUNNING
+from worldloom.worlds.family import ActionError, Family
+from worldloom.worlds.lanes import INTERRUPTED, LAST, RUNNING, idle_action
 from worldloom.worlds.pool import Pool
 
 if TYPE_CHECKING:
@@ -391,18 +391,3 @@ def interrupt_sequences(world: World) -> list[Step]:
             step.state, step.boundary = INTERRUPTED, Boundary.LAST
             last_steps.append(step)
     return last_steps
-
-
-def idle_action(spec: Spec, lanes: int) -> np.ndarray:
-    """Return [lanes, *shape] of the spec's idle value: zero, or the allowed value nearest to it, unless it has one."""
-    if spec.idle is not None:
-        given = np.array(spec.idle, spec.dtype).reshape(spec.shape)
-        given.flags.writeable = False
-        return np.broadcast_to(given, (lanes, *spec.shape))
-    low = -np.inf if spec.minimum is None else np.reshape(spec.minimum, spec.shape if np.ndim(spec.minimum) else ())
-    high = np.inf if spec.maximum is None else np.reshape(spec.maximum, spec.shape if np.ndim(spec.maximum) else ())
-    is_text = np.dtype(spec.dtype).kind == "U"
-    idle = np.empty((lanes, *spec.shape), spec.dtype)
-    idle[...] = "" if is_text else np.clip(0, low, high)
-    idle.flags.writeable = False  # shared by all steps
-    return idle

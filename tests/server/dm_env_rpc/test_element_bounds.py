@@ -11,9 +11,9 @@ from worldloom.client.specs import parse_specs
 from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.specs import tensor_spec
 from worldloom.server.dm_env_rpc.tensors import ActionReader, pack
-from worldloom.server.engine.world import idle_action
 from worldloom.worlds.describe import format_range
 from worldloom.worlds.family import Spec
+from worldloom.worlds.lanes import idle_action
 
 ranges = st.lists(
     st.tuples(st.floats(-10, 10), st.floats(0, 5)).map(lambda pair: (pair[0], pair[0] + pair[1])),

@@ -16,8 +16,8 @@ from tests.support.tensor_cases import ANY_ARRAY, any_tensor, arrays, elements, 
 from worldloom.protos.errors import InvalidArgument
 from worldloom.server.dm_env_rpc.specs import DTYPES, PAYLOADS
 from worldloom.server.dm_env_rpc.tensors import ActionReader, TensorReader, pack
-from worldloom.server.engine.world import idle_action
 from worldloom.worlds.family import Spec
+from worldloom.worlds.lanes import idle_action
 
 FILLED = hnp.array_shapes(min_dims=0, max_dims=3, min_side=1, max_side=4)
 WHOLE = ("int8", "int32", "int64", "uint8", "uint32", "uint64")
