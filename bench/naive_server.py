@@ -34,9 +34,8 @@ from worldloom.server.dm_env_rpc.step_layout import step_layout
 from worldloom.server.dm_env_rpc.tensors import ActionReader, settings_from
 from worldloom.server.engine.memory import MemoryBudget
 from worldloom.server.engine.observations import AgentSpecs, ObservationSpec, ReplyLayoutCache
-from worldloom.server.engine.world import idle_action
 from worldloom.server.engine.world_settings import parse_join_settings
-from worldloom.worlds.lanes import RUNNING
+from worldloom.worlds.lanes import RUNNING, idle_action
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.registry import FamilyError, find_family
 from worldloom.worlds.settings import SettingError
