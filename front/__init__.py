@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ServerError,
         VectorEnv,
         VersionMismatch,
+        collect_model,
         make_dm_env,
     )
 
@@ -50,6 +51,7 @@ __all__ = [
     "VectorEnv",
     "VersionMismatch",
     "__version__",
+    "collect_model",
     "make_dm_env",
 ]
 _SUBPACKAGES = ("client", "data", "fleet", "server", "worlds")

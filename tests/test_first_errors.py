@@ -63,13 +63,13 @@ def test_port_taken() -> None:
 
 
 def test_wrong_family_name() -> None:
-    text = "unknown family 'mase' (did you mean 'maze'?): expected one of cartpole, catch, dmc, maze, mujoco"
+    text = "unknown family 'mase' (did you mean 'maze'?): expected one of cartpole, catch, dmc, gym, maze, mujoco"
     done = run("describe", "mase")
     assert (done.returncode, done.stderr) == (1, f"worldloom describe: {text}\n")
     with pytest.raises(ServerError) as refused:
         VectorEnv("local", "mase", 2)
     assert "did you mean 'maze'?" in refused.value.text
-    assert "cartpole, catch, dmc, maze, mujoco" in refused.value.text
+    assert "cartpole, catch, dmc, gym, maze, mujoco" in refused.value.text
 
 
 def test_server_not_running() -> None:

@@ -142,8 +142,9 @@ def test_every_module_imports_from_the_wheel_alone(fresh_python: Path, tmp_path:
     extras = {f"{adaptors}.{name}": name for name in ("pettingzoo", "rllib", "sb3", "torchrl")}
     extras |= {"worldloom.bench.learners": "sb3", "worldloom.bench.reading": "torch"}
     extras["worldloom.data.torch_datasets"] = "torch"
-    if Path(found[f"{adaptors}.rllib"]).is_absolute():
-        del extras[f"{adaptors}.rllib"]  # packages of other extras, borrowed from the tests, are all that it needs
+    for name in [f"{adaptors}.pettingzoo", f"{adaptors}.rllib"]:
+        if Path(found[name]).is_absolute():
+            del extras[name]  # packages of other extras, borrowed from the tests, are all that it needs
     assert {name: found.pop(name) for name in extras} == extras
     environment = fresh_python.parents[1]
     strangers = {name: path for name, path in found.items() if not Path(path).is_relative_to(environment)}

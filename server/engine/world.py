@@ -189,8 +189,11 @@ class Agent:
 
     def check_actions(self, actions: Mapping[str, np.ndarray]) -> None:
         """Raise InvalidArgument for actions that the family rejects, though each is in its range."""
+        check = self.world.check_actions
+        if check is None:
+            return
         try:
-            self.world.pool.family.check_actions(actions)
+            check(actions)
         except ActionError as error:
             raise InvalidArgument(str(error)) from None
 
@@ -263,6 +266,9 @@ class World:
         self.pool = pool
         self.lanes = lanes
         self.begun = None
+        checks = type(pool.family).check_actions is not Family.check_actions
+        self.check_actions = pool.family.check_actions if checks else None
+        """Raises ActionError for actions that the family rejects; None for families that reject none."""
         self.idle_actions = {spec.name: idle_action(spec, len(lanes)) for spec in pool.family.actions}
         """Values of actions that are not sent."""
 

@@ -142,7 +142,7 @@ class Stream:
             if self._is_draining:
                 continue  # the stream is about to end, and says why
             self._unanswered += 1
-            if is_too_large(request, limits):
+            if len(request) > limits.max_message_bytes and is_too_large(request, limits):
                 self._post(self.reject)
                 self._queue.append(ErrorReply(error_reply(too_large(len(request), limits))))
                 self._wake()

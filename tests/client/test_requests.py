@@ -113,5 +113,5 @@ def test_settings() -> None:
 
 @pytest.mark.parametrize("value", [object(), None, [1, [2]], 2**70])
 def test_bad_settings(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"setting 'a' is .*: expected a number, a bool, a string or a list"):
+    with pytest.raises(ValueError, match=r"setting 'a' is .*: expected a number, a bool, a string, a list or bytes"):
         pack_settings({"a": value})

@@ -22,7 +22,7 @@ from worldloom.worlds.mujoco.simulation.library import load_library
 FOLDER = Path(__file__).parents[3] / "worlds/mujoco"
 FAMILY, SUITE = "dm_control/family.py", "dm_control/suite.py"
 ARMS, WALKERS = "dm_control/rewards/arms.py", "dm_control/rewards/walkers.py"
-LIBRARY, C_CALLS, TENDONS = "simulation/library.py", "simulation/c_calls.py", "models/tendons.py"
+STATES, LIBRARY, C_CALLS, TENDONS = "states.py", "simulation/library.py", "simulation/c_calls.py", "models/tendons.py"
 
 
 class PrivateName(NamedTuple):
@@ -54,6 +54,7 @@ PRIVATE_NAMES = (
         *("mujoco", "libmujoco", "_mjPRIVATE_setTlsLogHandler", LIBRARY, "an error inside MuJoCo ends one lane's step"),
         load_library,
     ),
+    PrivateName("mujoco", "MjModel", "_address", STATES, "kernels set states and pose them", empty_model),
     PrivateName("mujoco", "MjModel", "_address", LIBRARY, "kernels call MuJoCo's functions", empty_model),
     PrivateName(
         *("mujoco", "MjData", "_address", LIBRARY, "kernels call MuJoCo's functions"),
