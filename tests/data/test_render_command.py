@@ -1,6 +1,7 @@
 """`worldloom render`: files of states become films, PNG files, arrays and columns, in one run or in several."""
 
 import json
+import random
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from scripts import render_faults
 from scripts.support.server_process import WORLDLOOM
 from worldloom import MujocoRenderer
 from worldloom.data import Collector
@@ -216,3 +218,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(folder: Path, kind: str) -> None
     for one, other in pairs:
         assert one.read_bytes() == other.read_bytes()
     assert not list(folder.glob("*partial*"))
+
+
+def test_no_frame_is_missing_or_there_twice_after_breaks_and_kills() -> None:
+    """The short form of `python -m scripts.render_faults --states 1000000 --kills 20`."""
+    levels = render_faults.run_stream(200_000, 3, random.Random(1))
+    assert max(levels) - levels[0] < 64 << 20, levels  # two parts of up to 32 MB; the frames of all states are 205 MB
+    _, taken_up = render_faults.run_kills(100_000, 3, random.Random(1))
+    assert taken_up
