@@ -13,6 +13,7 @@ LEARNERS="$LEARNERS minari[hdf5]==0.5.4 duckdb==2.0.0 polars==2.1.0"  # readers 
 OLDEST_GYMNASIUM=gymnasium==1.1.0
 ENVPOOL=envpool==1.2.5
 RLLIB=ray[rllib]==2.60.0
+ROBOTICS="gymnasium-robotics==1.4.2"  # tasks for the family gym
 MJX="jax==0.10.2 mujoco-mjx==3.17.0"  # for docs/render-your-states.md
 TOOLS="pytest==9.2.0 pytest-benchmark==5.3.1 pytest-timeout==2.4.0 pytest-xdist==3.8.0 hypothesis==6.170.15"
 
@@ -42,7 +43,7 @@ case "${1:-learners}" in
     learners)
         say "making .venv-learners with $TORCH $LEARNERS (this takes a minute or two)"
         make_venv .venv-learners
-        install .venv-learners --editable '.[data,mujoco,report]' $TORCH $LEARNERS $MJX $TOOLS
+        install .venv-learners --editable '.[data,mujoco,report]' $TORCH $LEARNERS $ROBOTICS $MJX $TOOLS
         .venv/bin/python -m pip install --quiet --no-deps --target .venv-learners/oldest-gymnasium $OLDEST_GYMNASIUM ;;
     envpool)
         say "installing $ENVPOOL into .venv-learners"

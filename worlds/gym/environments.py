@@ -64,9 +64,11 @@ def make_or_refuse(spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int) 
             f"it to be installed, such as by pip install '{extra}'"
         ) from None
     except FAILURES as error:
+        problem, expected = "here", "an environment that works with the packages that are installed"
+        if kwargs:
+            problem, expected = f"with the keyword arguments {describe_kwargs(kwargs)}", "arguments that it accepts"
         raise SettingError(
-            f"setting 'id' is {spec.id!r}, which cannot be made with the keyword arguments {describe_kwargs(kwargs)}: "
-            f"expected arguments that it accepts ({error_text(error)})"
+            f"setting 'id' is {spec.id!r}, which cannot be made {problem}: expected {expected} ({error_text(error)})"
         ) from None
 
 
