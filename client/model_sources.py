@@ -5,6 +5,7 @@ client uploads: the text of the model, and the files that it refers to.
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from worldloom.client.model_files import collect_model
 from worldloom.client.world import World
 
 _EXPECTED = (
-    "expected the path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment or its name "
-    "as (domain, task)"
+    "expected the path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment or its name, "
+    "such as walker/walk"
 )
+_TASK = re.compile(r"([a-z0-9_]+)/([a-z0-9_]+)")
 
 
 class ModelUpload(NamedTuple):
@@ -33,7 +35,7 @@ class ModelUpload(NamedTuple):
 def load_model(source: Any, assets: Mapping[str, bytes] | None = None) -> Any:
     """Return the MjModel of a source, a copy of its own; ValueError or TypeError if it is none."""
     mujoco = _import_mujoco()
-    source = _resolve(source)
+    source = _resolve(parse_task(source))
     if isinstance(source, mujoco.MjModel):
         return source.__copy__()
     if isinstance(source, mujoco.MjSpec):
@@ -49,8 +51,15 @@ def load_model(source: Any, assets: Mapping[str, bytes] | None = None) -> Any:
         raise ValueError(f"the model cannot be loaded: {'; '.join(str(error).split(chr(10)))}") from error
 
 
+def parse_task(source: Any) -> Any:
+    """Return (domain, task) for the name of a task, such as walker/walk, and other sources as they are."""
+    match = _TASK.fullmatch(source) if isinstance(source, str) else None
+    return match.groups() if match and not Path(source).exists() else source
+
+
 def prepare_upload(source: Any, assets: Mapping[str, bytes] | None = None) -> ModelUpload:
     """Return what a server needs of a source; ClientError for one that cannot be sent."""
+    source = parse_task(source)
     if isinstance(source, str | os.PathLike) and not _is_xml_text(source):
         path = _as_path(source)
         if not path.is_file():
@@ -70,7 +79,7 @@ def prepare_upload(source: Any, assets: Mapping[str, bytes] | None = None) -> Mo
     if type(source).__name__ == "MjModel" or hasattr(source, "physics"):
         raise ClientError(
             f"a {type(source).__name__} cannot be sent to a server, which compiles models itself: expected the path or "
-            "text of its XML, an MjSpec, or (domain, task) for a task of dm_control's suite; or the address 'local'"
+            "text of its XML, an MjSpec, or the name of a task of dm_control's suite; or the address 'local'"
         )
     raise TypeError(f"model is a {type(source).__name__}: {_EXPECTED}")
 
@@ -106,8 +115,8 @@ def _check_task(name: tuple[Any, ...]) -> tuple[str, str]:
         raise TypeError(f"model is {name!r}: {_EXPECTED}")
     tasks = _import_suite().ALL_TASKS
     if name not in tasks:
-        known = ", ".join(f"{domain}-{task}" for domain, task in tasks)
-        raise ValueError(f"model is {name!r}: expected a task of dm_control's suite, one of {known}")
+        known = ", ".join(f"{domain}/{task}" for domain, task in tasks)
+        raise ValueError(f"model is {'/'.join(name)!r}: expected a task of dm_control's suite, one of {known}")
     return name[0], name[1]
 
 

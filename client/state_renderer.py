@@ -91,7 +91,7 @@ class MujocoRenderer:
         Args:
             address: `local` for an engine in this process, or `HOST:PORT` or `unix:PATH` of a server.
             model: The path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment, or its
-                name as `(domain, task)`. A server gets the text and files of the model as an upload, if it takes
+                name, such as `"walker/walk"`. A server gets the text and files of the model as an upload, if it takes
                 uploads; a path that does not exist here is the name of a model in the server's `--model-dir`.
             width: Width of frames in pixels.
             height: Height of frames in pixels.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.client import ClientError, MujocoRenderer
+from worldloom.client.model_sources import parse_task
 from worldloom.data.console import (
     StopSignals,
     add_server_arguments,
@@ -36,7 +37,6 @@ from worldloom.terminal import show_progress
 _KINDS = ("film", "png", "npy", "dataset")
 _OTHER_SUFFIXES = (".avi", ".h5", ".hdf5", ".jpeg", ".jpg", ".mkv", ".mov", ".mp4", ".npz", ".parquet", ".png", ".webm")
 """Suffixes of files that people expect, and that are not written."""
-_TASK = re.compile(r"[a-z0-9_]+/[a-z0-9_]+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -210,17 +210,15 @@ def _identify(args: argparse.Namespace, kind: str, states: StateFile, span: rang
 
 
 def _open_renderer(args: argparse.Namespace, address: str, client_arguments: Mapping[str, Any]) -> MujocoRenderer:
-    is_task = _TASK.fullmatch(args.model) and not Path(args.model).exists()
-    model = tuple(args.model.split("/")) if is_task else args.model
-    if isinstance(model, str) and address == "local" and not Path(model).is_file():
+    if isinstance(parse_task(args.model), str) and address == "local" and not Path(args.model).is_file():
         raise ValueError(
-            f"--model: {model} does not exist: expected the .xml file of a model, or a task of dm_control, such as "
-            "walker/walk"
+            f"--model: {args.model} does not exist: expected the .xml file of a model, or a task of dm_control, such "
+            "as walker/walk"
         )
     width, height = args.size
     return MujocoRenderer(
         address,
-        model=model,
+        model=args.model,
         width=width,
         height=height,
         samples=args.samples,

@@ -242,7 +242,7 @@ def test_a_quaternion_of_length_0_is_refused_with_its_place(draw: MujocoRenderer
         ({"model": "<mujoco><worldbody><geom/></worldbody></mujoco>"}, ValueError, "cannot be loaded"),
         ({"model": "<mujoco><worldbody></mujoco>"}, ValueError, "cannot be loaded: .*XML"),
         ({"model": 3}, TypeError, "model is a int"),
-        ({"model": ("walker", "fly")}, ValueError, "one of .*walker-walk"),
+        ({"model": ("walker", "fly")}, ValueError, "one of .*walker/walk"),
         ({"model": MOCAP, "cameras": ["front"]}, ValueError, "'front' is not the model's: expected some of .*side"),
         ({"model": MOCAP, "outputs": ["rbg"]}, ValueError, "'rbg' does not exist: expected some of rgb"),
         ({"model": MOCAP, "cameras": "side"}, TypeError, r"a list of names, such as \['side'\]"),

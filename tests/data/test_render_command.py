@@ -190,7 +190,7 @@ def test_output_that_exists_is_replaced_only_if_asked_for(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["npy", "png", "dataset"])
 def test_a_killed_run_goes_on_to_the_same_bytes(folder: Path, kind: str) -> None:
-    steps = {"npy": 160_000, "png": 6_000, "dataset": 40_000}[kind]  # some seconds, of which each is noted
+    steps = {"npy": 160_000, "png": 24_000, "dataset": 40_000}[kind]  # some seconds, of which each is noted
     Collector("out", "mujoco", settings={"xml": ARM}, observations=["qpos"], lanes=4, steps=steps, seed=1).run()
     place = {"npy": "x.npy", "png": "x", "dataset": "x"}[kind]
     words = ["--model", "arm.xml", "--states", "out", "--size", "48", "--renderer", "cpu", "--as", kind]
