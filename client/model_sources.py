@@ -151,7 +151,8 @@ def _is_xml_text(source: Any) -> bool:
 def _existing(source: Any) -> Path:
     path = _as_path(source)
     if not path.is_file():
-        raise ValueError(f"model is {str(path)!r}, which does not exist: {_EXPECTED}")
+        problem = "is no file" if path.exists() else "does not exist"
+        raise ValueError(f"model is {str(path)!r}, which {problem}: {_EXPECTED}")
     return path
 
 

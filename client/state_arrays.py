@@ -14,6 +14,8 @@ _SMALL_BATCH = 32
 QPOS = "qpos"
 _NO_JOINTS = Spec(0, QPOS, "float64", (0,), None, None)
 """Joint positions of a model without joints, which have none to send."""
+_PARTS = frozenset({"act", "mocap_pos", "mocap_quat"})
+"""Parts that states of MuJoCo have, though those of a model may be without."""
 _UNSENT = frozenset({"act"})
 """Parts of a state that no frame depends on: they are checked, and not sent."""
 
@@ -73,6 +75,9 @@ class StateParser:
                 if name in given:
                     raise BadAction(f"{name!r} is in the states and a keyword too: expected it once")
                 given[name] = value
+        for name in [name for name in given if name in _PARTS and name not in self._specs]:
+            if not as_array(name, given[name]).size:
+                del given[name]  # the model has none of these, and an array without numbers says so
         for name in given:
             if name not in self._specs:
                 raise BadAction(

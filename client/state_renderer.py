@@ -10,6 +10,7 @@ straight into the arrays that are returned; at a server, one batch is drawn whil
 All work is done on one thread of the renderer's own: while a program uses one part of a stream, the next is drawn.
 """
 
+import contextlib
 import os
 import re
 import threading
@@ -194,7 +195,8 @@ class MujocoRenderer:
         if self._is_open:
             self._is_open = False
             self._is_cancelled.set()
-            self._worker.submit(self._close_worlds).result()
+            with contextlib.suppress(RuntimeError):  # at the end of the program, whose threads have ended
+                self._worker.submit(self._close_worlds).result()
             self._worker.shutdown()
 
     def __enter__(self) -> "MujocoRenderer":
@@ -269,9 +271,11 @@ class MujocoRenderer:
 
     def _name_observations(self, cameras: Sequence[str] | None, outputs: Sequence[str] | None) -> tuple[str, ...]:
         """Return the observations of these cameras and outputs; ValueError if there are none of these."""
-        for argument, value in (("cameras", cameras), ("outputs", outputs)):
-            if isinstance(value, str):
-                raise TypeError(f"{argument} is {value!r}: expected a list of names, such as [{value!r}]")
+        given: list[tuple[str, object, str]] = [("cameras", cameras, "side"), ("outputs", outputs, "rgb")]
+        for argument, value, example in given:
+            if isinstance(value, str) or not isinstance(value, Sequence | None):
+                example = value if isinstance(value, str) else example
+                raise TypeError(f"{argument} is {value!r}: expected a list of names, such as [{example!r}]")
         if cameras is None:
             own = [name for name in self.cameras if name != "eye"]
             cameras = (

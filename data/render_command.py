@@ -145,13 +145,15 @@ def _draw(args: argparse.Namespace, signals: StopSignals) -> tuple[RenderProgres
             size,
             writer,
             journal,
-            lambda now: update(now.done / max(1, now.count), _describe(now)),
+            lambda now: update(now.done / max(1, now.count), _describe(now, kind)),
             signals.poll,
         )
 
 
 def _find_kind(args: argparse.Namespace) -> str:
     """Return the kind of output, by option or name; ValueError if they do not fit."""
+    if args.out.exists() and args.states.is_file() and args.out.samefile(args.states):
+        raise ValueError(f"--out is {args.out}, the file of the states: expected another file")
     suffix = args.out.suffix.lower()
     by_name = "film" if suffix in FILM_SUFFIXES else "npy" if suffix == ".npy" else None
     if args.kind is not None:
@@ -271,7 +273,9 @@ def _refuse_existing(args: argparse.Namespace, writer: FrameWriter, journal: Jou
         raise ValueError(f"{existing[0]} exists: expected a new path; --overwrite replaces it")
 
 
-def _describe(progress: RenderProgress) -> str:
+def _describe(progress: RenderProgress, kind: str) -> str:
+    if kind == "film" and progress.done == progress.count:
+        return f"{progress.count:,} states are drawn, the film is encoded"
     left = "" if progress.left_s == float("inf") else f", {format_seconds(progress.left_s)} left"
     return f"{progress.done:,} of {progress.count:,} states, {progress.states_per_s:,.0f} states/s{left}"
 

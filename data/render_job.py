@@ -144,8 +144,13 @@ def open_journal(out: Path, arguments: Mapping[str, Any], is_overwriting: bool) 
 def _differences(before: Any, now: Mapping[str, Any]) -> str:
     if not isinstance(before, dict):
         return "its journal is damaged"
-    names = [name for name in now if before.get(name) != now[name]]
-    return ", ".join(f"{name} was {before.get(name)}, is {now[name]}" for name in names) or "others"
+    told = []
+    for name in [name for name in now if before.get(name) != now[name]]:
+        was, is_now = before.get(name), now[name]
+        if name in ("states", "model"):  # a path, and sizes and times of files
+            was, is_now = was[0] if isinstance(was, list) and was else was, is_now[0]
+        told.append(f"{is_now} has changed since" if was == is_now else f"{name} was {was}, is {is_now}")
+    return ", ".join(told) or "others"
 
 
 def part_size(state_bytes: int) -> int:

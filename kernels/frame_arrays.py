@@ -57,6 +57,8 @@ class FrameMemory:
 
 def check_out(out: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarray]:
     """Return the arrays of `out`; ValueError unless frames of these forms can be drawn into them."""
+    if not isinstance(out, Mapping):
+        raise TypeError(f"out is a {type(out).__name__}: expected a dict of arrays, by {', '.join(forms)}")
     if out.keys() != forms.keys():
         raise ValueError(f"out has {', '.join(out) or 'nothing'}: expected {', '.join(forms)}")
     for name, (shape, dtype) in forms.items():
@@ -80,13 +82,15 @@ def read_array(name: str, value: Any) -> np.ndarray:
         return value
     if hasattr(value, "__dlpack__"):
         tensor = value.detach() if getattr(value, "requires_grad", False) else value
+        if hasattr(tensor, "resolve_neg"):  # torch: memory that has the numbers negated is not marked as such by DLPack
+            tensor = tensor.resolve_neg()
         try:
             return np.from_dlpack(tensor)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             raise ValueError(
-                f"{name} is a {kind} that NumPy cannot read ({error}): expected numbers in the memory of the CPU; "
-                "copy it there first, for instance by .cpu() or jax.device_get"
+                f"{name} is a {kind} that NumPy cannot read ({error}): expected numbers in the memory of the CPU, of "
+                "a dtype that NumPy has; convert it first, for instance by .cpu(), .float() or jax.device_get"
             ) from error
     try:
         return np.asarray(value)

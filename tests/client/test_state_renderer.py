@@ -1,5 +1,7 @@
 """MujocoRenderer: the frames of the family `mujoco`, in process and at a server, from arrays of any library."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -246,6 +248,9 @@ def test_a_quaternion_of_length_0_is_refused_with_its_place(draw: MujocoRenderer
         ({"model": MOCAP, "cameras": ["front"]}, ValueError, "'front' is not the model's: expected some of .*side"),
         ({"model": MOCAP, "outputs": ["rbg"]}, ValueError, "'rbg' does not exist: expected some of rgb"),
         ({"model": MOCAP, "cameras": "side"}, TypeError, r"a list of names, such as \['side'\]"),
+        ({"model": MOCAP, "cameras": -1}, TypeError, r"cameras is -1: expected a list of names, such as \['side'\]"),
+        ({"model": "."}, ValueError, "which is no file"),
+        ({"model": "walker/fly"}, ValueError, "'walker/fly': expected a task .*walker/walk"),
         ({"model": MOCAP, "width": 0}, ValueError, "width"),
         ({}, TypeError, "model is missing"),
     ],
@@ -253,6 +258,30 @@ def test_a_quaternion_of_length_0_is_refused_with_its_place(draw: MujocoRenderer
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         MujocoRenderer(**arguments)
+
+
+def test_arrays_without_numbers_say_that_the_model_has_none() -> None:
+    with MujocoRenderer(model="walker/walk", width=8, height=8) as draw:
+        qpos = np.zeros((3, 9))
+        found = draw(qpos, act=np.zeros((3, 0)), mocap_pos=np.zeros((3, 0, 3)))["side.rgb"]
+        np.testing.assert_array_equal(found, draw(qpos)["side.rgb"])
+        with pytest.raises(BadAction, match="'act' is not part of a state of this model"):
+            draw(qpos, act=np.zeros((3, 1)))
+        with pytest.raises(TypeError, match=r"out is a ndarray: expected a dict of arrays, by side\.rgb"):
+            draw(qpos, out=np.zeros((3, 8, 8, 3), np.uint8))  # type: ignore[arg-type]
+
+
+def test_a_program_that_closes_nothing_ends_quietly() -> None:
+    program = """if True:
+        import numpy as np
+        from worldloom import MujocoRenderer
+        draw = MujocoRenderer("local", model="walker/walk", width=8, height=8)
+        print(draw(np.zeros((3, 9)))["side.rgb"].shape)
+        parts = draw.stream(np.zeros((100000, 9)))
+        print(len(next(parts)["side.rgb"]) > 0)
+        """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert (ended.stdout, ended.stderr) == ("(3, 8, 8, 3)\nTrue\n", "")
 
 
 def test_a_closed_renderer_says_so() -> None:

@@ -155,6 +155,7 @@ def test_columns_of_a_dataset(folder: Path, format: Any, place: str, capsys: pyt
         (["--states", "damaged.npz", "-o", "x.npy"], "damaged.npz cannot be read"),
         (["--states", "words.npy", "-o", "x.npy"], "expected numbers in 2 dimensions"),
         (["--states", "states.npz", "-o", "x.npy", "--token-file", "t"], "expected --server"),
+        (["--states", "wide.npy", "-o", "wide.npy", "--overwrite"], "the file of the states: expected another"),
     ],
 )
 def test_errors_say_what_was_expected_and_leave_nothing(

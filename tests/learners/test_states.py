@@ -1,8 +1,10 @@
 """States as arrays of torch and JAX: the same frames, read without a copy."""
 
 import numpy as np
+import pytest
+import torch
 
-from worldloom import MujocoRenderer
+from worldloom import BadAction, MujocoRenderer
 from worldloom.client.state_arrays import as_array
 
 ARM = """<mujoco><worldbody><camera name="side" pos="0 -3 1" xyaxes="1 0 0 0 0 1"/>
@@ -32,3 +34,13 @@ def test_jax() -> None:
         np.testing.assert_array_equal(draw(qpos)["side.rgb"], draw(np.asarray(qpos))["side.rgb"])
         parts = draw.stream(qpos, batch_size=15)
         assert [len(part["side.rgb"]) for part in parts] == [15, 15, 10]
+
+
+def test_torch_tensors_whose_memory_is_negated() -> None:
+    qpos = torch.linspace(-1, 1, 27, dtype=torch.float64).reshape(3, 9)
+    negated = torch.complex(qpos, -qpos).conj().imag
+    assert negated.is_neg()
+    with MujocoRenderer(model="walker/walk", width=8, height=8) as draw:
+        np.testing.assert_array_equal(draw(negated)["side.rgb"], draw(qpos)["side.rgb"])
+        with pytest.raises(BadAction, match=r"a dtype that NumPy has; convert it first.*\.float\(\)"):
+            draw(qpos.bfloat16())
