@@ -48,6 +48,8 @@ def tensor_spec(
     spec = dm_env_rpc_pb2.TensorSpec(name=name, dtype=DTYPES[dtype], shape=shape)
     try:
         if isinstance(minimum, tuple) or isinstance(maximum, tuple):
+            if any(size < 0 for size in shape):
+                return spec
             least, most = element_bounds(dtype, shape, minimum, maximum)
             getattr(spec.min, PAYLOADS[dtype]).array.extend(least.tolist())
             getattr(spec.max, PAYLOADS[dtype]).array.extend(most.tolist())

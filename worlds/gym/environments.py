@@ -52,6 +52,8 @@ def make_environment(
 
 def make_or_refuse(spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int) -> gymnasium.Env[Any, Any]:
     """Make an environment; raise SettingError if it cannot be made with these arguments, or lacks a package."""
+    if not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame prints that it finds no screen
     with contextlib.suppress(ImportError):
         importlib.import_module("worldloom.worlds.mujoco")  # sets where MuJoCo's warnings go, before it has any
     try:

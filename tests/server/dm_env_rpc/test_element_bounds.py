@@ -107,3 +107,10 @@ def test_ranges_that_make_no_sense_are_refused(
 
 def test_ranges_of_their_own_are_said_in_words() -> None:
     assert format_range({"minimum": [0.0, None], "maximum": [1.0, 2.0]}) == "a range for each"
+
+
+def test_final_observations_have_a_length_that_varies_and_no_range() -> None:
+    spec = tensor_spec("x@final", "float64", (-1, 2), (0.0, 1.0), (2.0, 3.0))
+    assert list(spec.shape) == [-1, 2]
+    assert not spec.HasField("min")
+    assert not spec.HasField("max")

@@ -1,6 +1,7 @@
 """Environments with their own Python code through VectorEnv: the numbers and pictures are Gymnasium's own."""
 
 import gc
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -220,3 +221,17 @@ def test_lanes_are_made_like_those_of_a_vector_environment() -> None:
         seen, _ = env.reset(seed=SEED)
         assert np.array_equal(seen["observation"], expected)
     theirs.close()
+
+
+def test_ranges_of_elements_and_final_observations() -> None:
+    names = ["observation"]
+    env = VectorEnv("local", "gym", 2, settings={"id": "CartPole-v1"}, autoreset="same_step", observations=names)
+    with closing(env):
+        env.reset(seed=0)
+        for _ in range(40):
+            _, _, terminated, _, infos = env.step({"action": np.ones(2, np.int64)})
+            if terminated.any():
+                break
+        final = [one for one in infos["final_obs"] if one is not None]
+        assert len(final) == terminated.sum() > 0
+        assert all(abs(one["observation"][2]) > 0.2 for one in final)  # radians; the pole has fallen

@@ -130,7 +130,9 @@ def _compile(xml: str, files: dict[str, bytes]) -> Any:
         _check_simulation(model)
     except (ValueError, mujoco.FatalError) as error:
         text = "; ".join(str(error).split("\n"))
-        is_memory = "alloc" in text.lower() and not isinstance(error, ExcessiveModelError)
+        # MuJoCo calls it unknown if the C++ library has no memory left.
+        is_memory = "alloc" in text.lower() or "unknown exception" in text
+        is_memory = is_memory and not isinstance(error, ExcessiveModelError)
         raise ExcessiveModelError(f"it takes too much memory ({text})") if is_memory else type(error)(text) from None
     data = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, data)
