@@ -7,7 +7,7 @@ import numpy as np
 
 from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
-from worldloom.kernels.frame_arrays import read_array
+from worldloom.kernels.drawing_states import read_array
 
 _SMALL_BATCH = 32
 """Number of states below which the last batch is filled up to a power of two, instead of being divided further."""

@@ -10,14 +10,12 @@ straight into the arrays that are returned; at a server, one batch is drawn whil
 All work is done on one thread of the renderer's own: while a program uses one part of a stream, the next is drawn.
 """
 
-import contextlib
 import os
 import re
-import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from google.rpc import code_pb2
@@ -31,7 +29,14 @@ from worldloom.client.specs import parse_specs
 from worldloom.client.state_arrays import StateBatch, StateParser, divide_states, round_up, split_states
 from worldloom.client.vector_world import Transport, VectorWorld, connection_transport, is_frame
 from worldloom.client.world import World
-from worldloom.kernels.frame_arrays import FrameMemory, check_out
+from worldloom.kernels.drawing_states import (
+    DrawingJob,
+    DrawingThread,
+    FrameMemory,
+    IsCancelled,
+    check_out,
+    wait_one_behind,
+)
 
 _MAX_LANES = 1024
 """Most states of a batch."""
@@ -40,7 +45,6 @@ _BATCH_BYTES = 16 << 20
 _MAX_WORLDS = 8
 """Worlds of different sizes and outputs that are kept open."""
 _TRANSPORTS = ("auto", "grpc", "shm", "socket")
-_Result = TypeVar("_Result")
 
 
 class _WorldKey(NamedTuple):
@@ -109,28 +113,33 @@ class MujocoRenderer:
             tls_key: The file of this client's key.
             timeout_s: Seconds to wait for each reply of a server.
         """
-        self._is_open = False
         if model is None:
             raise TypeError("model is missing: expected a MuJoCo model, such as model='walker.xml'")
         check_transport(address, transport, _TRANSPORTS)
-        self._transport: Transport = transport
-        self._join_settings = {
+        join_settings = {
             "width": parse_integer("width", width, 1, 2**31 - 1),
             "height": parse_integer("height", height, 1, 2**31 - 1),
             "samples": samples,
         }
-        self._max_lanes = _MAX_LANES if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**20)
-        self._has_batch_size = batch_size is not None
-        self._worlds: dict[_WorldKey, VectorWorld] = {}
-        self._memory = FrameMemory()
-        self._is_cancelled = threading.Event()
-        credentials = Credentials(token, tls_ca, tls_cert, tls_key)
-        timeout_s = parse_timeout(timeout_s)
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="worldloom-states")
-        self._is_open = True
+        max_lanes = None if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**20)
+        place = _Place(address, Credentials(token, tls_ca, tls_cert, tls_key), renderer, parse_timeout(timeout_s))
+        if cameras is not None:
+            _check_names("cameras", cameras)
+        _check_names("outputs", outputs)
+        thread = DrawingThread("worldloom-states")
+        drawing = _Drawing(join_settings, max_lanes, transport)
+        self._drawing = drawing
+        self._thread = thread
+        self._finish = weakref.finalize(self, thread.close, drawing.close)
         try:
-            self._run(lambda: self._open(address, model, assets, credentials, renderer, timeout_s))
-            self._names = self._name_observations(cameras, outputs)
+            thread.run(lambda _: drawing.open(place, model, assets))
+            self._parser = StateParser(drawing.actions)
+            self.cameras: tuple[str, ...] = drawing.cameras
+            self.shapes: dict[str, tuple[int, ...]] = self._parser.shapes
+            own = [name for name in self.cameras if name != "eye"]
+            self._cameras: Sequence[str] = (own or ["eye"])[:1] if cameras is None else cameras
+            self._outputs = outputs
+            self._names = self._name_observations(self._cameras, self._outputs)
         except BaseException:
             self.close()
             raise
@@ -163,9 +172,8 @@ class MujocoRenderer:
             out: Arrays to draw into, by name, and to return: C-contiguous, of the right shape and dtype.
         """
         keywords = {"mocap_pos": mocap_pos, "mocap_quat": mocap_quat, "act": act, "geom_rgba": geom_rgba}
-        names = self._names if cameras is None and outputs is None else self._name_observations(cameras, outputs)
-        batch = self._parser.parse(qpos, keywords)
-        return self._run(lambda: self._draw(batch, names, out))
+        names = self._choose_names(cameras, outputs)
+        return self._submit(self._parser.parse(qpos, keywords), names, out).wait()
 
     def stream(
         self,
@@ -186,18 +194,17 @@ class MujocoRenderer:
             cameras: Names of cameras, instead of those of the renderer.
             outputs: Outputs, instead of those of the renderer.
         """
-        names = self._names if cameras is None and outputs is None else self._name_observations(cameras, outputs)
-        size = self._lanes_of(names) if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**31)
-        return self._stream(split_states(states, size), names)
+        names = self._choose_names(cameras, outputs)
+        size = (
+            self._drawing.lanes_of(names) if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**31)
+        )
+        return wait_one_behind(
+            self._submit(batch, names, None) for batch in self._parse_each(split_states(states, size))
+        )
 
     def close(self) -> None:
         """Close all worlds. Closing twice does nothing."""
-        if self._is_open:
-            self._is_open = False
-            self._is_cancelled.set()
-            with contextlib.suppress(RuntimeError):  # at the end of the program, whose threads have ended
-                self._worker.submit(self._close_worlds).result()
-            self._worker.shutdown()
+        self._finish()
 
     def __enter__(self) -> "MujocoRenderer":
         return self
@@ -205,128 +212,132 @@ class MujocoRenderer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if self._is_open:
-            self.close()
-
     @property
     def transport(self) -> str:
         """The transport that is used: `local`, `socket`, `shm` or `grpc`."""
-        kinds = {world.transport for world in self._worlds.values()}
-        return kinds.pop() if kinds else self._root.connection.transport
+        return self._drawing.used_transport
 
-    def _run(self, work: Callable[[], _Result]) -> _Result:
-        """Do some work on the renderer's thread, and wait for it."""
-        return self._wait(self._submit(work))
-
-    def _submit(self, work: Callable[[], _Result]) -> "Future[_Result]":
-        if not self._is_open:
+    def _submit(
+        self, batch: StateBatch, names: tuple[str, ...], out: Mapping[str, np.ndarray] | None
+    ) -> DrawingJob[dict[str, np.ndarray]]:
+        if not self._finish.alive:
             raise ClientError("the renderer is closed: expected an open one; make another")
-        self._is_cancelled.clear()
-        return self._worker.submit(work)
+        drawing = self._drawing
+        return self._thread.submit(lambda is_cancelled: drawing.draw(batch, names, out, is_cancelled))
 
-    def _wait(self, future: "Future[_Result]") -> _Result:
-        try:
-            return future.result()
-        except BaseException:
-            self._is_cancelled.set()  # an interrupt: the thread stops after its batch
-            raise
+    def _parse_each(self, parts: Iterable[Any]) -> Iterator[StateBatch]:
+        first = 0
+        for part in parts:
+            batch = self._parser.parse(part, first=first)
+            first += batch.count
+            yield batch
 
-    def _open(
-        self,
-        address: str,
-        model: Any,
-        assets: Mapping[str, bytes] | None,
-        credentials: Credentials,
-        renderer: str,
-        timeout_s: float,
-    ) -> None:
-        """Connect, and create a world that keeps the model loaded and tells its cameras and actions."""
-        transport = connection_transport(self._transport)
-        if address == LOCAL:
-            loaded = load_model(model, assets)
-            connection = connect(address, credentials, renderer, timeout_s, transport)
-            assert isinstance(connection, LocalConnection)
-            self._model_settings: dict[str, Any] = {"model": connection.offer_model(loaded)}
-            self._root = World(connection, self._settings(has_colors=True))
-        else:
-            upload = prepare_upload(model, assets)
+    def _choose_names(self, cameras: Sequence[str] | None, outputs: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the observations of a call, with the renderer's own cameras or outputs where it gives none."""
+        if cameras is None and outputs is None:
+            return self._names
+        if cameras is not None:
+            _check_names("cameras", cameras)
+        if outputs is not None:
+            _check_names("outputs", outputs)
+        return self._name_observations(
+            self._cameras if cameras is None else cameras, self._outputs if outputs is None else outputs
+        )
 
-            def create(settings: dict[str, Any]) -> World:
-                self._model_settings = settings
-                connection = connect(address, credentials, renderer, timeout_s, transport)
-                return World(connection, self._settings(has_colors=True))
-
-            self._root = create_uploaded(create, upload)
-        specs = self._root.join({"width": 1, "height": 1})
-        actions = parse_specs(specs.actions.items())
-        self._parser = StateParser(actions)
-        self.shapes: dict[str, tuple[int, ...]] = self._parser.shapes
-        observations = parse_specs(specs.observations.items())
-        self._pixel_bytes = {name: spec.size_bytes for name, spec in observations.items() if is_frame(name)}
-        self.cameras = tuple(name.removesuffix(".rgb") for name in observations if name.endswith(".rgb"))
-
-    def _settings(self, has_colors: bool) -> dict[str, Any]:
-        return {"family": "mujoco", "drive": "state", "colors": has_colors, **self._model_settings}
-
-    def _name_observations(self, cameras: Sequence[str] | None, outputs: Sequence[str] | None) -> tuple[str, ...]:
+    def _name_observations(self, cameras: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the observations of these cameras and outputs; ValueError if there are none of these."""
-        given: list[tuple[str, object, str]] = [("cameras", cameras, "side"), ("outputs", outputs, "rgb")]
-        for argument, value, example in given:
-            if isinstance(value, str) or not isinstance(value, Sequence | None):
-                example = value if isinstance(value, str) else example
-                raise TypeError(f"{argument} is {value!r}: expected a list of names, such as [{example!r}]")
-        if cameras is None:
-            own = [name for name in self.cameras if name != "eye"]
-            cameras = (
-                tuple(dict.fromkeys(name.rpartition(".")[0] for name in self._names))
-                if hasattr(self, "_names")
-                else (own or ["eye"])[:1]
-            )
-        if outputs is None:
-            outputs = tuple(dict.fromkeys(name.rpartition(".")[2] for name in self._names))
         names = tuple(dict.fromkeys(f"{camera}.{output}" for camera in cameras for output in outputs))
         if not names:
             raise ValueError("no camera or no output: expected at least one of each")
         for camera in cameras:
             if camera not in self.cameras:
                 raise ValueError(f"camera {camera!r} is not the model's: expected some of {', '.join(self.cameras)}")
-        known = [name.rpartition(".")[2] for name in self._pixel_bytes if name.startswith(f"{self.cameras[0]}.")]
         for output in outputs:
-            if output not in known:
-                raise ValueError(f"output {output!r} does not exist: expected some of {', '.join(known)}")
+            if output not in self._drawing.outputs:
+                raise ValueError(
+                    f"output {output!r} does not exist: expected some of {', '.join(self._drawing.outputs)}"
+                )
         return names
 
-    def _lanes_of(self, names: tuple[str, ...]) -> int:
+
+class _Place(NamedTuple):
+    """Where states are drawn: the engine or server, and how to reach it."""
+
+    address: str
+    credentials: Credentials
+    renderer: str
+    timeout_s: float
+
+
+class _Drawing:
+    """A model at an engine or a server, and worlds that draw its states. Used on the renderer's thread."""
+
+    def __init__(self, join_settings: Mapping[str, Any], max_lanes: int | None, transport: Transport) -> None:
+        self._join_settings = join_settings
+        self._max_lanes = max_lanes
+        """Most states of a batch, if the user has said so."""
+        self._transport: Transport = transport
+        self._worlds: dict[_WorldKey, VectorWorld] = {}
+        self._memory = FrameMemory()
+        self._model_settings: dict[str, Any] = {}
+        self._root: World | None = None
+        """A world that keeps the model loaded, and is not stepped."""
+
+    def open(self, place: _Place, model: Any, assets: Mapping[str, bytes] | None) -> None:
+        """Connect, load the model there, and find out its cameras and actions."""
+        transport = connection_transport(self._transport)
+
+        def create(settings: dict[str, Any]) -> World:
+            self._model_settings = settings
+            connection = connect(place.address, place.credentials, place.renderer, place.timeout_s, transport)
+            return World(connection, self._settings(has_colors=True))
+
+        if place.address == LOCAL:
+            loaded = load_model(model, assets)
+            connection = connect(LOCAL, place.credentials, place.renderer, place.timeout_s, transport)
+            assert isinstance(connection, LocalConnection)
+            self._model_settings = {"model": connection.offer_model(loaded)}
+            root = World(connection, self._settings(has_colors=True))
+        else:
+            root = create_uploaded(create, prepare_upload(model, assets))
+        self._root = root
+        specs = root.join({"width": 1, "height": 1})
+        self.actions = parse_specs(specs.actions.items())
+        observations = parse_specs(specs.observations.items())
+        self._pixel_bytes = {name: spec.size_bytes for name, spec in observations.items() if is_frame(name)}
+        self.cameras = tuple(name.removesuffix(".rgb") for name in observations if name.endswith(".rgb"))
+        first = f"{self.cameras[0]}."
+        self.outputs = tuple(name.removeprefix(first) for name in self._pixel_bytes if name.startswith(first))
+
+    @property
+    def used_transport(self) -> str:
+        """The transport that is used, which is known for certain once something was drawn."""
+        kinds = {world.transport for world in list(self._worlds.values())}
+        if kinds or self._root is None:
+            return kinds.pop() if kinds else self._transport
+        return self._root.connection.transport
+
+    def _settings(self, has_colors: bool) -> dict[str, Any]:
+        return {"family": "mujoco", "drive": "state", "colors": has_colors, **self._model_settings}
+
+    def lanes_of(self, names: tuple[str, ...]) -> int:
         """Return the most states that are drawn at once with these observations."""
-        if self._has_batch_size:
+        if self._max_lanes is not None:
             return self._max_lanes
         pixels = int(self._join_settings["width"]) * int(self._join_settings["height"])
         state_bytes = pixels * sum(self._pixel_bytes[name] for name in names)
         fitting = max(1, _BATCH_BYTES // state_bytes)
-        return min(self._max_lanes, 1 << (fitting.bit_length() - 1))
+        return min(_MAX_LANES, 1 << (fitting.bit_length() - 1))
 
-    def _stream(self, parts: Iterable[Any], names: tuple[str, ...]) -> Iterator[dict[str, np.ndarray]]:
-        pending: deque[Future[dict[str, np.ndarray]]] = deque()
-        first = 0
-        try:
-            for part in parts:
-                batch = self._parser.parse(part, first=first)
-                first += batch.count
-                pending.append(self._submit(lambda batch=batch: self._draw(batch, names, None)))  # type: ignore[misc]
-                if len(pending) > 1:
-                    yield self._wait(pending.popleft())
-            while pending:
-                yield self._wait(pending.popleft())
-        finally:
-            for future in pending:
-                future.cancel()
-
-    def _draw(
-        self, batch: StateBatch, names: tuple[str, ...], out: Mapping[str, np.ndarray] | None
+    def draw(
+        self,
+        batch: StateBatch,
+        names: tuple[str, ...],
+        out: Mapping[str, np.ndarray] | None,
+        is_cancelled: IsCancelled,
     ) -> dict[str, np.ndarray]:
-        """Draw states, and return their frames. Runs on the renderer's thread."""
-        largest = self._lanes_of(names)
+        """Draw states, batch by batch, and return their frames."""
+        largest = self.lanes_of(names)
         world = self._world(_WorldKey(names, batch.has_colors, min(largest, round_up(max(1, batch.count))), 0))
         specs = {name: world.observations[name] for name in names}
         forms = {name: ((batch.count, *spec.shape[1:]), np.dtype(spec.dtype)) for name, spec in specs.items()}
@@ -334,9 +345,9 @@ class MujocoRenderer:
         pending: deque[_Pending] = deque()
         is_local = world.connection.transport == LOCAL
         try:
-            for number, (first, end, lanes) in enumerate(divide_states(batch.count, self._lanes_of(names))):
-                if self._is_cancelled.is_set():
-                    raise ClientError("drawing was interrupted")
+            for number, (first, end, lanes) in enumerate(divide_states(batch.count, largest)):
+                if is_cancelled():
+                    raise ClientError("drawing was interrupted, or the renderer was closed")
                 key = _WorldKey(names, batch.has_colors, lanes, 0 if is_local else number % 2)
                 world = self._world(key)
                 target = None
@@ -366,17 +377,26 @@ class MujocoRenderer:
 
     def _create_world(self, key: _WorldKey) -> VectorWorld:
         settings = {**self._settings(key.has_colors), "lanes": key.lanes, "seed": 0}
+        assert self._root is not None
         created = World(self._root.connection.open_sibling(), settings)
         world = VectorWorld(created, key.names, join_settings=self._join_settings, transport=self._transport)
         world.step_unobserved({})  # the first step of a world begins its episode, and ignores actions
         return world
 
-    def _close_worlds(self) -> None:
+    def close(self) -> None:
+        """Close all worlds."""
         for world in self._worlds.values():
             world.close()
         self._worlds.clear()
-        if hasattr(self, "_root"):
+        if self._root is not None:
             self._root.close()
+
+
+def _check_names(argument: str, value: object) -> None:
+    """Raise TypeError unless these are names of cameras or outputs."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        example = value if isinstance(value, str) else {"cameras": "side", "outputs": "rgb"}[argument]
+        raise TypeError(f"{argument} is {value!r}: expected a list of names, such as [{example!r}]")
 
 
 def _receive(pending: _Pending, frames: Mapping[str, np.ndarray], batch: StateBatch) -> None:

@@ -11,17 +11,22 @@ All work is done on one thread of the renderer's own: while a program uses one p
 """
 
 import operator
-import threading
 import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError
 from typing import Any, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.frame_arrays import FrameMemory, check_out
+from worldloom.kernels.drawing_states import (
+    DrawingJob,
+    DrawingThread,
+    FrameMemory,
+    IsCancelled,
+    check_out,
+    wait_one_behind,
+)
 from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES, output_bits, outputs_of
 from worldloom.kernels.tables import I64, NO_TEXTURE, InstanceTable, LaneTable, ViewTable, map_columns
 from worldloom.render.arena import PROCESS_MEMORY, address_of, lay_out
@@ -92,15 +97,16 @@ class SceneRenderer:
         self._checker = StateChecker(
             template.moving_count, bool(template.lane.lamp_count[0]), int(template.lane.sky_textures[0]) != NO_TEXTURE
         )
-        worker = ThreadPoolExecutor(1, thread_name_prefix="worldloom-scene")
+        thread = DrawingThread("worldloom-scene")
         try:
-            created = worker.submit(_Drawing, scene, template, size, output_bits(outputs), samples, most, renderer)
-            self._drawing = created.result()
+            self._drawing = thread.run(
+                lambda _: _Drawing(scene, template, size, output_bits(outputs), samples, most, renderer)
+            )
         except BaseException:
-            worker.shutdown()
+            thread.close(lambda: None)
             raise
-        self._worker = worker
-        self._finish = weakref.finalize(self, _finish, worker, self._drawing)
+        self._thread = thread
+        self._finish = weakref.finalize(self, thread.close, self._drawing.renderer.close)
 
     def __call__(
         self,
@@ -174,40 +180,13 @@ class SceneRenderer:
             yield batch
 
     def _stream(self, batches: Iterable[StateBatch]) -> Iterator[dict[str, np.ndarray]]:
-        pending: deque[_Job] = deque()
-        try:
-            for batch in batches:
-                pending.append(self._submit(batch, None))
-                if len(pending) > 1:
-                    yield pending.popleft().wait()
-            while pending:
-                yield pending.popleft().wait()
-        finally:
-            for job in pending:
-                job.cancelled.set()
+        return wait_one_behind(self._submit(batch, None) for batch in batches)
 
-    def _submit(self, batch: StateBatch, out: Mapping[str, np.ndarray] | None) -> "_Job":
+    def _submit(self, batch: StateBatch, out: Mapping[str, np.ndarray] | None) -> DrawingJob[dict[str, np.ndarray]]:
         if not self._finish.alive:
             raise RuntimeError("the renderer is closed: expected an open one; make another")
-        cancelled = threading.Event()
-        # Not a method of this class: the thread must not have the last reference to an object that waits for it.
-        return _Job(self._worker.submit(self._drawing.draw, batch, out, cancelled), cancelled)
-
-
-class _Job(NamedTuple):
-    """States that are being drawn."""
-
-    frames: "Future[dict[str, np.ndarray]]"
-    cancelled: threading.Event
-
-    def wait(self) -> dict[str, np.ndarray]:
-        """Return the frames. After an interrupt, nothing is being drawn any more."""
-        try:
-            return self.frames.result()
-        except BaseException:
-            self.cancelled.set()
-            wait([self.frames])
-            raise
+        drawing = self._drawing
+        return self._thread.submit(lambda is_cancelled: drawing.draw(batch, out, is_cancelled))
 
 
 class _Template(NamedTuple):
@@ -260,7 +239,6 @@ class _Drawing:
         self._changed: set[str] = set()
         """Arrays of states that the lanes may still have from the last draw."""
         self._memory = FrameMemory()
-        self.thread = threading.get_ident()
         frame_bytes = size[0] * size[1] * sum(output.pixel_bytes for output in self._outputs)
         state_bytes = max(frame_bytes, self._rows * ROW_BYTES + LANE_BYTES)
         self.batch_size = batch_size or min(_MAX_LANES, max(1, _BATCH_BYTES // state_bytes))
@@ -273,7 +251,7 @@ class _Drawing:
             raise
 
     def draw(
-        self, states: StateBatch, out: Mapping[str, np.ndarray] | None, cancelled: threading.Event
+        self, states: StateBatch, out: Mapping[str, np.ndarray] | None, is_cancelled: IsCancelled
     ) -> dict[str, np.ndarray]:
         """Draw states, batch by batch, and return their frames."""
         forms = {
@@ -285,8 +263,8 @@ class _Drawing:
         self._restore(self._changed - states.arrays.keys())
         self._changed = set(states.arrays)
         for first in range(0, states.count, self.batch_size):
-            if cancelled.is_set():
-                raise CancelledError("drawing was interrupted")
+            if is_cancelled():
+                raise CancelledError("drawing was interrupted, or the renderer was closed")
             end = min(states.count, first + self.batch_size)
             batch = states.part(first, end)
             self._write(batch)
@@ -354,20 +332,6 @@ class _Drawing:
             outputs=self._bits,
             samples=self._samples,
         )
-
-
-def _finish(worker: ThreadPoolExecutor, drawing: _Drawing) -> None:
-    """Close the renderer on its own thread, and end that."""
-    if threading.get_ident() == drawing.thread:  # the garbage collector can run anywhere
-        drawing.renderer.close()
-        worker.shutdown(wait=False)
-        return
-    try:
-        closed = worker.submit(drawing.renderer.close)
-    except RuntimeError:  # the interpreter exits: the thread has ended, and the process takes its resources along
-        return
-    closed.result()
-    worker.shutdown()
 
 
 def _gather(poses: Any, arrays: StateArrays) -> dict[str, Any]:

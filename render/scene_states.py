@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from worldloom.kernels.frame_arrays import read_array
+from worldloom.kernels.drawing_states import read_array
 from worldloom.kernels.tables import NO_MESH, NO_TEXTURE, AssetTable
 from worldloom.kernels.views import AXES_TOLERANCE, find_invalid_camera
 from worldloom.render.views import DEFAULT_FAR, DEFAULT_FOV_DEGREES, DEFAULT_NEAR

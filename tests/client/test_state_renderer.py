@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from scripts.support.server_process import serving
 from tests.support.mujoco_models import build_all_shapes
 from tests.support.other_arrays import OnCard, OtherArray
 from worldloom import BadAction, ClientError, MujocoRenderer, ServerError, VectorEnv
-from worldloom.client.connections import LocalConnection
 from worldloom.worlds.mujoco.models import files
 
 MOCAP = """
@@ -73,9 +73,7 @@ def random_states(model: mujoco.MjModel, count: int, seed: int = 0) -> dict[str,
 def test_frames_are_those_of_simulated_worlds(task: tuple[str, str]) -> None:
     names = ["eye.rgb", "eye.depth", "eye.segmentation"]
     with MujocoRenderer(model=task, outputs=["rgb", "depth", "segmentation"], cameras=["eye"]) as draw:
-        world = draw._root.connection
-        assert isinstance(world, LocalConnection)
-        model = files._offered[draw._model_settings["model"]]
+        model = files._offered[draw._drawing._model_settings["model"]]
         name = files.offer_model(model)
         env = VectorEnv("local", "mujoco", 4, settings={"model": name}, observations=["qpos", *names], seed=3)
         env.reset()
@@ -282,6 +280,57 @@ def test_a_program_that_closes_nothing_ends_quietly() -> None:
         """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert (ended.stdout, ended.stderr) == ("(3, 8, 8, 3)\nTrue\n", "")
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_program_that_drops_a_renderer_at_work_goes_on(is_stream: bool) -> None:
+    """The thread has the last reference to what it draws: it must not wait for itself."""
+    program = f"""if True:
+        import threading, time
+        import numpy as np
+        from worldloom import MujocoRenderer
+        def begin():
+            draw = MujocoRenderer("local", model="walker/walk", width=64, height=64)
+            if {is_stream}:
+                next(draw.stream(np.zeros((100000, 9))))
+            else:
+                threading.Thread(target=draw, args=(np.zeros((20000, 9)),), daemon=True).start()
+        begin()
+        deadline = time.monotonic() + 30
+        while any("worldloom-states" in one.name for one in threading.enumerate()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        print([one.name for one in threading.enumerate() if "worldloom-states" in one.name])
+        """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")
+
+
+def test_calls_of_several_threads_do_not_cancel_each_other(draw: MujocoRenderer) -> None:
+    states = random_states(mujoco.MjModel.from_xml_string(MOCAP), 3000)
+    expected = draw(states)["side.rgb"]
+    wrong = {name: array[:1].copy() for name, array in states.items()}
+    wrong["qpos"][:, 4:] = 0
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: [draw(states)["side.rgb"] for _ in range(10)])
+        while not found.done():
+            with pytest.raises(BadAction, match="length 0"):
+                draw(wrong)
+    for frames in found.result():
+        np.testing.assert_array_equal(frames, expected)
+
+
+def test_an_error_in_a_part_comes_after_the_frames_of_the_parts_before(draw: MujocoRenderer) -> None:
+    states = random_states(mujoco.MjModel.from_xml_string(MOCAP), 6)
+
+    def parts() -> Iterator[Any]:
+        yield {name: array[:4] for name, array in states.items()}
+        yield {name: array[4:] for name, array in states.items()}
+        raise OSError("the log ends here")
+
+    stream = draw.stream(parts())
+    assert [len(next(stream)["side.rgb"]) for _ in range(2)] == [4, 2]
+    with pytest.raises(OSError, match="the log ends here"):
+        next(stream)
 
 
 def test_a_closed_renderer_says_so() -> None:

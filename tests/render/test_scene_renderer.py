@@ -418,7 +418,7 @@ def test_a_stream_is_lazy_counts_its_states_and_can_be_left(draw: SceneRenderer)
     assert asked == [0, 1]
     stream.close()  # type: ignore[attr-defined]
     found = draw.stream(parts(), camera=CAMERA)
-    for _ in range(3):
+    for _ in range(4):
         next(found)
     with pytest.raises(ValueError, match=r"poses has shape \[4, 1, 3, 4\]"):
         next(found)

@@ -1,14 +1,18 @@
-"""Arrays at the border to programs that draw: read from any library without a copy; memory of frames, used again.
+"""Common parts of `MujocoRenderer` and `SceneRenderer`, which draw arrays of states for programs.
 
-Fresh memory is zeroed page by page when it is first written to, which for small frames takes a good part of the time
-that drawing them takes. So arrays that a program has dropped are handed out again.
+Arrays are read from any library without a copy. Memory of frames is used again: fresh memory is zeroed page by page
+when it is first written to, which for small frames takes a good part of the time that drawing them takes. All work is
+done on a thread of the renderer's own, so that the next part of a stream is drawn while a program uses one.
 
 Clients and renderers use this module, so it imports NumPy alone.
 """
 
 import sys
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,6 +22,10 @@ _MAX_KEPT_BYTES = 256 << 20
 """Memory that is kept for arrays to come, beside that of arrays in use."""
 _OWN_REFERENCES = 2
 """References to an array that nobody else has: of the list, and of the call that counts them."""
+_INTERRUPTED_WAIT_S = 5.0
+"""Longest time that an interrupted call waits for its work to notice."""
+IsCancelled: TypeAlias = Callable[[], bool]
+_Result = TypeVar("_Result")
 
 
 class FrameMemory:
@@ -96,3 +104,93 @@ def read_array(name: str, value: Any) -> np.ndarray:
         return np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} is no array ({error}): expected numbers, a row for each state") from error
+
+
+class DrawingThread:
+    """The thread that does all the work of a renderer, call after call.
+
+    Work must not refer to the object that owns the thread: when it is the last to do so, that object is closed by the
+    thread itself, which it would wait for.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._thread = self._pool.submit(threading.get_ident).result()
+        self._is_closing = False
+
+    def submit(self, work: Callable[[IsCancelled], _Result]) -> "DrawingJob[_Result]":
+        """Have work done after all earlier work; it may ask whether it has been cancelled."""
+        cancelled = threading.Event()
+        future = self._pool.submit(work, lambda: cancelled.is_set() or self._is_closing)
+        return DrawingJob(future, cancelled)
+
+    def run(self, work: Callable[[IsCancelled], _Result]) -> _Result:
+        """Have work done, and wait for its result."""
+        return self.submit(work).wait()
+
+    def close(self, last: Callable[[], object]) -> None:
+        """Cancel all work, do this last on the thread, and end it. Do nothing while the interpreter exits."""
+        self._is_closing = True
+        if threading.get_ident() == self._thread:  # the garbage collector can run anywhere
+            last()
+            self._pool.shutdown(wait=False)
+            return
+        try:
+            done = self._pool.submit(last)
+        except RuntimeError:  # the interpreter exits and has ended the thread; what it used goes with the process
+            return
+        try:
+            done.result()
+        finally:
+            self._pool.shutdown()
+
+
+class DrawingJob(Generic[_Result]):
+    """Work that a drawing thread does, or will do."""
+
+    def __init__(self, future: "Future[_Result]", cancelled: threading.Event) -> None:
+        self._future = future
+        self._cancelled = cancelled
+
+    def cancel(self) -> None:
+        """Have the work end early, or not begin."""
+        self._cancelled.set()
+        self._future.cancel()
+
+    def wait(self) -> _Result:
+        """Return the result, or raise the error. After an interrupt, the work ends early and is waited for."""
+        try:
+            return self._future.result()
+        except BaseException:
+            self._cancelled.set()
+            if not self._future.cancel():
+                wait([self._future], _INTERRUPTED_WAIT_S)
+            raise
+
+
+def wait_one_behind(jobs: Iterable["DrawingJob[_Result]"]) -> Iterator[_Result]:
+    """Yield the result of each job after the next one has been submitted, which happens when it is taken from `jobs`.
+
+    An error of `jobs` itself is raised after all results before it.
+    """
+    pending: deque[DrawingJob[_Result]] = deque()
+    source = iter(jobs)
+    error: Exception | None = None
+    try:
+        while True:
+            try:
+                pending.append(next(source))
+            except StopIteration:
+                break
+            except Exception as raised:
+                error = raised
+                break
+            if len(pending) > 1:
+                yield pending.popleft().wait()
+        while pending:
+            yield pending.popleft().wait()
+        if error is not None:
+            raise error
+    finally:
+        for job in pending:
+            job.cancel()
