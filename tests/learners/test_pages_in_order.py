@@ -73,7 +73,7 @@ def test_the_page_about_states_runs_and_draws_its_pictures(tmp_path: Path) -> No
     page = RUN_IN_ORDER[1]
     assert len(run_page(page, tmp_path)) > 4
     shown = re.findall(r"!\[.*?\]\((states/\w+\.png)\)", page.read_text())
-    assert len(shown) == 4
+    assert len(shown) == 5
     for picture in shown:
         with Image.open(page.parent / picture) as ours, Image.open(tmp_path / Path(picture).name) as drawn:
             assert ours.size == drawn.size
