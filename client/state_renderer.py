@@ -261,7 +261,7 @@ class MujocoRenderer:
 
 
 class _Place(NamedTuple):
-    """Where states are drawn: the engine or server, and how to reach it."""
+    """The engine or server that draws, and how to reach it."""
 
     address: str
     credentials: Credentials

@@ -27,7 +27,7 @@ from worldloom.worlds.settings import Setting, parse_settings
 
 _NO_STEP_LIMIT = 1 << 62
 """`max_steps` of an environment without a time limit."""
-FAILED = Spec("failed", "bool", (), "Whether the environment raised an error, which ends the episode.")
+FAILED = Spec("failed", "bool", (), "True if the environment raised an error, which ends the episode.")
 """Observation of all environments."""
 
 

@@ -40,7 +40,7 @@ class PictureGym(Gym):
             return
         height, width = picture.shape[:2]
         self._picture_bytes = picture.nbytes
-        text = f"What the environment's render() shows, stretched to the frame; its own size is {width} × {height}."
+        text = f"The picture of the environment's render(), stretched to the frame; its own size is {width} × {height}."
         self.cameras = (Camera("eye", text, outputs=("rgb", "gray"), is_drawn=False),)
 
     def memory_bytes(self, lanes: int) -> int:
