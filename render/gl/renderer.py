@@ -33,31 +33,9 @@ class GLRenderer:
     def __init__(self, device: int | None = None) -> None:
         """Open a device by its EGL number, or the first one."""
         self._context = GLContext(device)
-        self._gl = gl = self._context.raw
-        programs = [
-            compile_program(self._context.moderngl, vertex, fragment)
-            for vertex, fragment in (
-                ("geometry.vert.glsl", "geometry.frag.glsl"),
-                ("geometry.vert.glsl", "lamplit.frag.glsl"),
-                ("sky.vert.glsl", "sky.frag.glsl"),
-                ("sky.vert.glsl", "sky_box.frag.glsl"),
-                ("cover.vert.glsl", "resolve.frag.glsl"),
-            )
-        ]
-        self._geometry, self._lamplit, self._sky, self._sky_box, self._resolve = (program.glo for program in programs)
-        self._empty_vertex_array = gl.create("VertexArrays")
-        self._targets = TargetCache(gl)
-        self._assets: GpuAssets | None = None
-        self._packer = PagePacker()
-        software = is_software(self._context.device)
-        self._flights = [(PageBuffers(gl), Readback(gl, software)) for _ in range(_PAGES_IN_FLIGHT)]
-        # Depth is 1 at the near plane and 0 at the far plane. Shaders flip frames vertically, which reverses winding;
-        # an upper left clip origin would do the same, but assign edges through pixel centres to the wrong side.
-        gl.ClipControl(raw.LOWER_LEFT, raw.ZERO_TO_ONE)
-        gl.FrontFace(raw.CLOCKWISE)
-        gl.Disable(raw.DITHER)
-        gl.PixelStorei(raw.PACK_ALIGNMENT, 4)
-        gl.check("setting up")
+        self._gl = self._context.raw
+        with self._context.current():
+            self._set_up()
         compile_kernels(self)
 
     @property
@@ -65,18 +43,14 @@ class GLRenderer:
         """Name of the device, as its driver reports it."""
         return self._context.device
 
-    @property
-    def max_side_pixels(self) -> int:
-        """Largest width and height of a frame: what the device allows, at most what the CPU renderer does."""
-        limits = (raw.MAX_TEXTURE_SIZE, raw.MAX_FRAMEBUFFER_WIDTH, raw.MAX_FRAMEBUFFER_HEIGHT)
-        return min(MAX_WIDTH, *map(self._gl.integer, limits))
-
     def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, end_stage: EndStage = ignore_stage) -> None:
         """Write every requested output of every view to its offset in the arena."""
-        self._context.enter()
-        check_draw(scene, views, arena, offsets)
-        if not views.outputs.any():
-            return
+        with self._context.current():
+            check_draw(scene, views, arena, offsets)
+            if views.outputs.any():
+                self._draw(scene, views, arena, offsets, end_stage)
+
+    def _draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, end_stage: EndStage) -> None:
         tables = Tables(self._upload_assets(scene).table, scene.instances, scene.lanes, views)
         try:
             turn = 0
@@ -101,14 +75,14 @@ class GLRenderer:
         """Release all resources. Closing twice does nothing."""
         if self._context.closed:
             return
-        self._context.enter()
-        for buffers, readback in self._flights:
-            readback.release()
-            buffers.release()
-        if self._assets is not None:
-            self._assets.release()
-        self._targets.release()
-        self._context.close()
+        with self._context.current():
+            for buffers, readback in self._flights:
+                readback.release()
+                buffers.release()
+            if self._assets is not None:
+                self._assets.release()
+            self._targets.release()
+            self._context.release()
 
     def __enter__(self) -> Self:
         return self
@@ -117,6 +91,36 @@ class GLRenderer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _set_up(self) -> None:
+        gl = self._gl
+        programs = [
+            compile_program(self._context.moderngl, vertex, fragment)
+            for vertex, fragment in (
+                ("geometry.vert.glsl", "geometry.frag.glsl"),
+                ("geometry.vert.glsl", "lamplit.frag.glsl"),
+                ("sky.vert.glsl", "sky.frag.glsl"),
+                ("sky.vert.glsl", "sky_box.frag.glsl"),
+                ("cover.vert.glsl", "resolve.frag.glsl"),
+            )
+        ]
+        self._geometry, self._lamplit, self._sky, self._sky_box, self._resolve = (program.glo for program in programs)
+        self._empty_vertex_array = gl.create("VertexArrays")
+        self._targets = TargetCache(gl)
+        self._assets: GpuAssets | None = None
+        self._packer = PagePacker()
+        software = is_software(self._context.device)
+        self._flights = [(PageBuffers(gl), Readback(gl, software)) for _ in range(_PAGES_IN_FLIGHT)]
+        # Depth is 1 at the near plane and 0 at the far plane. Shaders flip frames vertically, which reverses winding;
+        # an upper left clip origin would do the same, but assign edges through pixel centres to the wrong side.
+        gl.ClipControl(raw.LOWER_LEFT, raw.ZERO_TO_ONE)
+        gl.FrontFace(raw.CLOCKWISE)
+        gl.Disable(raw.DITHER)
+        gl.PixelStorei(raw.PACK_ALIGNMENT, 4)
+        limits = (raw.MAX_TEXTURE_SIZE, raw.MAX_FRAMEBUFFER_WIDTH, raw.MAX_FRAMEBUFFER_HEIGHT)
+        self.max_side_pixels = min(MAX_WIDTH, *map(gl.integer, limits))
+        """Largest width and height of a frame: what the device allows, at most what the CPU renderer does."""
+        gl.check("setting up")
 
     def _upload_assets(self, scene: Scene) -> GpuAssets:
         table = scene.assets.table

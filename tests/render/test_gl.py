@@ -3,13 +3,14 @@
 Its frames are compared with the reference in test_reference.py.
 """
 
+import ctypes
 import gc
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -360,27 +361,64 @@ def test_another_thread_runs_while_it_draws(renderer: GLRenderer, assets: AssetL
 
 
 def test_targets_that_are_no_longer_used_are_given_back(renderer: GLRenderer) -> None:
-    renderer._context.enter()
-    cache = TargetCache(renderer._gl, max_kept_bytes=4 << 20)
-    for width in range(16, 144, 16):
-        cache.get(Group(width, 64, 1, True), 20)
-        assert cache.kept_bytes <= 4 << 20
-    assert cache.get(Group(128, 64, 1, True), 20) is cache.get(Group(128, 64, 1, True), 32)
-    cache.release()
-    assert cache.kept_bytes == 0
+    with renderer._context.current():
+        cache = TargetCache(renderer._gl, max_kept_bytes=4 << 20)
+        for width in range(16, 144, 16):
+            cache.get(Group(width, 64, 1, True), 20)
+            assert cache.kept_bytes <= 4 << 20
+        assert cache.get(Group(128, 64, 1, True), 20) is cache.get(Group(128, 64, 1, True), 32)
+        cache.release()
+        assert cache.kept_bytes == 0
 
 
 def test_ever_other_small_sizes_leave_few_targets(renderer: GLRenderer) -> None:
     """Ten thousand would fit into the byte limit, but a driver needs more memory for each than its pixels."""
-    renderer._context.enter()
-    cache = TargetCache(renderer._gl, max_kept=8)
-    made = [cache.get(Group(width, 1, 1, False), 1) for width in range(1, 40)]
-    assert cache.kept_count == 8
-    assert cache.get(Group(32, 1, 1, False), 1) is made[31]  # the oldest of the eight
-    cache.get(Group(40, 1, 1, False), 1)
-    assert cache.get(Group(32, 1, 1, False), 1) is made[31], "expected that the one unused for longest goes"
-    cache.release()
-    assert cache.kept_count == 0
+    with renderer._context.current():
+        cache = TargetCache(renderer._gl, max_kept=8)
+        made = [cache.get(Group(width, 1, 1, False), 1) for width in range(1, 40)]
+        assert cache.kept_count == 8
+        assert cache.get(Group(32, 1, 1, False), 1) is made[31]  # the oldest of the eight
+        cache.get(Group(40, 1, 1, False), 1)
+        assert cache.get(Group(32, 1, 1, False), 1) is made[31], "expected that the one unused for longest goes"
+        cache.release()
+        assert cache.kept_count == 0
+
+
+def test_other_contexts_on_the_thread_do_not_disturb(renderer: GLRenderer, assets: AssetLibrary) -> None:
+    """MuJoCo frees what it has in a context when Python collects it, in whichever context is current then."""
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    import mujoco
+    from mujoco import egl
+
+    def current() -> int | None:
+        find = ctypes.CDLL("libEGL.so.1").eglGetCurrentContext
+        find.restype = ctypes.c_void_p
+        return cast(int | None, find())
+
+    scene, views = crowd(assets, 4, seed=3)
+    offsets, end = lay_out(views)
+    expected, drawn = allocate_arena(end), allocate_arena(end)
+    renderer.draw(scene, views, expected, offsets)
+    assert current() is None
+    model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
+    for _ in range(3):
+        theirs = egl.GLContext(16, 16)
+        theirs.make_current()
+        scene_of_theirs = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+        before = current()
+        renderer.draw(scene, views, drawn, offsets)
+        assert current() == before is not None
+        theirs.free()
+        del scene_of_theirs  # after its context, as in Gymnasium
+        gc.collect()
+        drawn[:] = 0
+        renderer.draw(scene, views, drawn, offsets)
+        np.testing.assert_array_equal(drawn, expected)
+    with GLRenderer() as other:
+        other.draw(scene, views, drawn, offsets)
+    assert current() is None
+    renderer.draw(scene, views, drawn, offsets)
+    np.testing.assert_array_equal(drawn, expected)
 
 
 def test_memory_stays_flat_over_many_batches(renderer: GLRenderer, assets: AssetLibrary) -> None:

@@ -31,18 +31,18 @@ void main() {
 def read_by_driver(sides: U8, ways: F32) -> U8:
     """Return the colours [n, 3] of the driver's cube map along these directions [n, 3]."""
     context = GLContext()
-    context.enter()
-    gl = context.moderngl
-    cube = gl.texture_cube((SIZE, SIZE), 3, sides.tobytes())
-    cube.filter = (gl.LINEAR, gl.LINEAR)
-    directions = gl.texture((SIDE, SIDE), 3, ways.tobytes(), dtype="f4")
-    target = gl.framebuffer([gl.renderbuffer((SIDE, SIDE))])
-    target.use()
-    cube.use(0)
-    directions.use(1)
-    gl.vertex_array(gl.program(vertex_shader=VERTEX, fragment_shader=FRAGMENT), []).render(gl.TRIANGLES, 3)
-    shown = np.frombuffer(target.read(components=3), np.uint8).reshape(-1, 3)
-    context.close()
+    with context.current():
+        gl = context.moderngl
+        cube = gl.texture_cube((SIZE, SIZE), 3, sides.tobytes())
+        cube.filter = (gl.LINEAR, gl.LINEAR)
+        directions = gl.texture((SIDE, SIDE), 3, ways.tobytes(), dtype="f4")
+        target = gl.framebuffer([gl.renderbuffer((SIDE, SIDE))])
+        target.use()
+        cube.use(0)
+        directions.use(1)
+        gl.vertex_array(gl.program(vertex_shader=VERTEX, fragment_shader=FRAGMENT), []).render(gl.TRIANGLES, 3)
+        shown = np.frombuffer(target.read(components=3), np.uint8).reshape(-1, 3)
+        context.release()
     return shown
 
 
