@@ -20,7 +20,7 @@ _EXPECTED = (
     "expected the path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment or its name, "
     "such as walker/walk"
 )
-_TASK = re.compile(r"([a-z0-9_]+)/([a-z0-9_]+)")
+_TASK = re.compile(r"[a-z0-9_]+/[a-z0-9_]+")
 
 
 class ModelUpload(NamedTuple):
@@ -29,13 +29,22 @@ class ModelUpload(NamedTuple):
     settings: dict[str, Any] | None
     """Settings of CreateWorld; None if there is nothing to upload."""
     name: str | None
-    """Path of the model in a directory of the server's; None if it has none."""
+    """Path of the model in a directory of the server's, or its task of dm_control; None if it has none."""
+
+
+def check_assets(assets: object) -> None:
+    """Raise TypeError unless these are contents of files by name, or None."""
+    if assets is None:
+        return
+    if not isinstance(assets, Mapping) or not all(isinstance(content, bytes) for content in assets.values()):
+        raise TypeError(f"assets are {type(assets).__name__}: expected a dict of bytes by file name")
 
 
 def load_model(source: Any, assets: Mapping[str, bytes] | None = None) -> Any:
     """Return the MjModel of a source, a copy of its own; ValueError or TypeError if it is none."""
     mujoco = _import_mujoco()
-    source = _resolve(parse_task(source))
+    physics = getattr(source, "physics", None)  # of an environment of dm_control
+    source = source if physics is None else physics.model.ptr
     if isinstance(source, mujoco.MjModel):
         return source.__copy__()
     if isinstance(source, mujoco.MjSpec):
@@ -51,15 +60,19 @@ def load_model(source: Any, assets: Mapping[str, bytes] | None = None) -> Any:
         raise ValueError(f"the model cannot be loaded: {'; '.join(str(error).split(chr(10)))}") from error
 
 
-def parse_task(source: Any) -> Any:
-    """Return (domain, task) for the name of a task, such as walker/walk, and other sources as they are."""
-    match = _TASK.fullmatch(source) if isinstance(source, str) else None
-    return match.groups() if match and not Path(source).exists() else source
+def parse_task(source: Any) -> str | None:
+    """Return the name of a task of dm_control, such as walker/walk, given so or as a tuple; None for other sources."""
+    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, str) for part in source):
+        source = "/".join(source)
+    is_name = isinstance(source, str) and _TASK.fullmatch(source) is not None and not Path(source).exists()
+    return source if is_name else None
 
 
 def prepare_upload(source: Any, assets: Mapping[str, bytes] | None = None) -> ModelUpload:
     """Return what a server needs of a source; ClientError for one that cannot be sent."""
-    source = parse_task(source)
+    task = parse_task(source)
+    if task is not None:
+        return ModelUpload(None, task)
     if isinstance(source, str | os.PathLike) and not _is_xml_text(source):
         path = _as_path(source)
         if not path.is_file():
@@ -67,9 +80,6 @@ def prepare_upload(source: Any, assets: Mapping[str, bytes] | None = None) -> Mo
         return ModelUpload(_settings(*collect_model(path, assets)), path.as_posix())
     if isinstance(source, str):
         return ModelUpload(_settings(*collect_model(source, assets)), None)
-    if isinstance(source, tuple):
-        xml, files = _suite_model(source)
-        return ModelUpload(_settings(*collect_model(xml, files)), None)
     mjcf = source if _is_mjcf_root(source) else _mjcf_root_of(source)
     if mjcf is not None:
         return ModelUpload(_settings(*collect_model(mjcf.to_xml_string(), mjcf.get_assets())), None)
@@ -86,52 +96,6 @@ def prepare_upload(source: Any, assets: Mapping[str, bytes] | None = None) -> Mo
 
 def _settings(xml: str, files: bytes) -> dict[str, Any]:
     return {"xml": xml, **({"files": files} if files else {})}
-
-
-def _resolve(source: Any) -> Any:
-    """Return the model of a dm_control environment, or the source itself."""
-    if isinstance(source, tuple):
-        domain, task = _check_task(source)
-        source = _import_suite().load(domain, task)
-    physics = getattr(source, "physics", None)
-    return source if physics is None else physics.model.ptr
-
-
-def _suite_model(name: tuple[Any, ...]) -> tuple[str, dict[str, bytes]]:
-    """Return the XML and the files of a task of dm_control's suite, by domain and task."""
-    domain, _ = _check_task(name)
-    try:
-        xml, files = getattr(_import_suite(), domain).get_model_and_assets()
-    except TypeError as error:  # domains whose models have parameters, such as the number of links
-        raise ClientError(
-            f"the model of {domain} is built by its task: expected the environment itself, at the address 'local'"
-        ) from error
-    return _as_text(xml), {path: _as_bytes(content) for path, content in files.items()}
-
-
-def _check_task(name: tuple[Any, ...]) -> tuple[str, str]:
-    """Return domain and task; ValueError or TypeError unless the suite has them."""
-    if len(name) != 2 or not all(isinstance(part, str) for part in name):
-        raise TypeError(f"model is {name!r}: {_EXPECTED}")
-    tasks = _import_suite().ALL_TASKS
-    if name not in tasks:
-        known = ", ".join(f"{domain}/{task}" for domain, task in tasks)
-        raise ValueError(f"model is {'/'.join(name)!r}: expected a task of dm_control's suite, one of {known}")
-    return name[0], name[1]
-
-
-def _import_suite() -> Any:
-    """Import dm_control's suite without a graphics library, which it looks for unless a program has chosen one."""
-    has_choice = "MUJOCO_GL" in os.environ
-    os.environ.setdefault("MUJOCO_GL", "disable")
-    try:
-        from dm_control import suite
-    except ModuleNotFoundError as error:
-        raise ImportError("dm_control is not installed: pip install 'worldloom[mujoco]'") from error
-    finally:
-        if not has_choice:
-            del os.environ["MUJOCO_GL"]
-    return suite
 
 
 def _mjcf_root_of(source: Any) -> Any:
@@ -151,8 +115,8 @@ def _is_xml_text(source: Any) -> bool:
 def _existing(source: Any) -> Path:
     path = _as_path(source)
     if not path.is_file():
-        problem = "is no file" if path.exists() else "does not exist"
-        raise ValueError(f"model is {str(path)!r}, which {problem}: {_EXPECTED}")
+        problem = "is no file" if str(source) and path.exists() else "does not exist"
+        raise ValueError(f"model is {str(source)!r}, which {problem}: {_EXPECTED}")
     return path
 
 
@@ -160,14 +124,6 @@ def _as_path(source: Any) -> Path:
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"model is a {type(source).__name__}: {_EXPECTED}")
     return Path(source)
-
-
-def _as_text(content: str | bytes) -> str:
-    return content.decode() if isinstance(content, bytes) else content
-
-
-def _as_bytes(content: str | bytes) -> bytes:
-    return content.encode() if isinstance(content, str) else content
 
 
 def _import_mujoco() -> Any:
@@ -185,10 +141,12 @@ def create_uploaded(create: Callable[[dict[str, Any]], World], upload: ModelUplo
     try:
         return create(upload.settings)
     except ServerError as error:
-        if error.code != code_pb2.PERMISSION_DENIED or upload.name is None:
+        if error.code != code_pb2.PERMISSION_DENIED:
             raise
-        refused = error
+        code, problem = error.code, "it takes no uploaded models: expected one that was started with --allow-uploads"
+    if upload.name is None:
+        raise ServerError(code, problem)
     try:
         return create({"model": upload.name})
-    except ServerError:
-        raise refused from None
+    except ServerError as error:
+        raise ServerError(code, f"{problem}, or with this model in a directory of its own ({error.text})") from None

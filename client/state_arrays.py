@@ -86,7 +86,7 @@ class StateParser:
         arrays = {name: as_array(name, value) for name, value in given.items()}
         if not arrays:
             raise BadAction(f"no states: expected arrays by name, some of {', '.join(self._specs)}")
-        counts = {name: len(array) for name, array in arrays.items() if array.ndim == len(self._specs[name].shape) + 1}
+        counts = {name: len(array) for name, array in arrays.items() if self._has_rows(name, array)}
         for name, array in arrays.items():
             self._check_form(name, array, counts)
         if not counts:
@@ -102,6 +102,30 @@ class StateParser:
         for name, array in arrays.items():
             self._check_range(name, array, first if name in counts else None)
         return StateBatch(count, arrays, self._specs, first)
+
+    def split(self, states: Any, batch_size: int) -> Iterator[Any]:
+        """Yield the parts of an array or a dict of arrays; or what an iterable yields, as it is."""
+        is_array = hasattr(states, "__dlpack__") or isinstance(states, np.ndarray)
+        if not is_array and not isinstance(states, Mapping):
+            if isinstance(states, str | bytes) or not isinstance(states, Iterable):
+                raise TypeError(
+                    f"states are {type(states).__name__}: expected an array, a dict of arrays, or an iterable"
+                )
+            yield from states
+            return
+        by_name = states if isinstance(states, Mapping) else {QPOS: states}
+        arrays = {name: as_array(name, value) for name, value in by_name.items()}
+        if QPOS not in arrays:
+            raise BadAction(f"states have {', '.join(arrays) or 'no arrays'}: expected {QPOS!r} among them")
+        count = len(arrays[QPOS]) if arrays[QPOS].ndim else 0
+        has_rows = {name: name not in self._specs or self._has_rows(name, array) for name, array in arrays.items()}
+        for first in range(0, count, batch_size):
+            part = slice(first, first + batch_size)
+            yield {name: array[part] if has_rows[name] else array for name, array in arrays.items()}
+
+    def _has_rows(self, name: str, array: np.ndarray) -> bool:
+        """Return True for an array with a row for each state, False for one that is for all."""
+        return array.ndim == len(self._specs[name].shape) + 1
 
     def _check_form(self, name: str, array: np.ndarray, counts: Mapping[str, int]) -> None:
         if array.dtype.kind not in "fiu":
@@ -135,24 +159,6 @@ def as_array(name: str, value: Any) -> np.ndarray:
         return read_array(name, value)
     except ValueError as error:
         raise BadAction(str(error)) from error
-
-
-def split_states(states: Any, batch_size: int) -> Iterator[Any]:
-    """Yield the parts of an array or a dict of arrays; or what an iterable yields, as it is."""
-    is_array = hasattr(states, "__dlpack__") or isinstance(states, np.ndarray)
-    if not is_array and not isinstance(states, Mapping):
-        if isinstance(states, str | bytes) or not isinstance(states, Iterable):
-            raise TypeError(f"states are {type(states).__name__}: expected an array, a dict of arrays, or an iterable")
-        yield from states
-        return
-    by_name = states if isinstance(states, Mapping) else {QPOS: states}
-    arrays = {name: as_array(name, value) for name, value in by_name.items()}
-    if QPOS not in arrays:
-        raise BadAction(f"states have {', '.join(arrays) or 'no arrays'}: expected {QPOS!r} among them")
-    count = len(arrays[QPOS]) if arrays[QPOS].ndim else 0
-    for first in range(0, count, batch_size):
-        part = slice(first, first + batch_size)
-        yield {name: array[part] if array.ndim and len(array) == count else array for name, array in arrays.items()}
 
 
 def divide_states(count: int, largest: int) -> Iterator[tuple[int, int, int]]:

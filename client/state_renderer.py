@@ -24,9 +24,9 @@ from worldloom.client.arguments import parse_integer, parse_timeout
 from worldloom.client.connecting import check_transport, connect
 from worldloom.client.connections import LOCAL, Credentials, LocalConnection
 from worldloom.client.errors import BadAction, ClientError, ServerError
-from worldloom.client.model_sources import create_uploaded, load_model, prepare_upload
+from worldloom.client.model_sources import check_assets, create_uploaded, load_model, parse_task, prepare_upload
 from worldloom.client.specs import parse_specs
-from worldloom.client.state_arrays import StateBatch, StateParser, divide_states, round_up, split_states
+from worldloom.client.state_arrays import StateBatch, StateParser, divide_states, round_up
 from worldloom.client.vector_world import Transport, VectorWorld, connection_transport, is_frame
 from worldloom.client.world import World
 from worldloom.kernels.drawing_states import (
@@ -96,8 +96,9 @@ class MujocoRenderer:
         Args:
             address: `local` for an engine in this process, or `HOST:PORT` or `unix:PATH` of a server.
             model: The path of an .xml file, the text of one, an MjModel, an MjSpec, a dm_control environment, or its
-                name, such as `"walker/walk"`. A server gets the text and files of the model as an upload, if it takes
-                uploads; a path that does not exist here is the name of a model in the server's `--model-dir`.
+                name, such as `"walker/walk"`. A server has dm_control's models itself. It gets the text and files of
+                others as an upload, if it takes uploads; a path that does not exist here is the name of a model in the
+                server's `--model-dir`.
             width: Width of frames in pixels.
             height: Height of frames in pixels.
             samples: Samples per pixel, 1 or 4.
@@ -116,6 +117,8 @@ class MujocoRenderer:
         if model is None:
             raise TypeError("model is missing: expected a MuJoCo model, such as model='walker.xml'")
         check_transport(address, transport, _TRANSPORTS)
+        if samples not in (1, 4):
+            raise ValueError(f"samples is {samples!r}: expected 1 or 4")
         join_settings = {
             "width": parse_integer("width", width, 1, 2**31 - 1),
             "height": parse_integer("height", height, 1, 2**31 - 1),
@@ -126,6 +129,7 @@ class MujocoRenderer:
         if cameras is not None:
             _check_names("cameras", cameras)
         _check_names("outputs", outputs)
+        check_assets(assets)
         thread = DrawingThread("worldloom-states")
         drawing = _Drawing(join_settings, max_lanes, transport)
         self._drawing = drawing
@@ -199,7 +203,7 @@ class MujocoRenderer:
             self._drawing.lanes_of(names) if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**31)
         )
         return wait_one_behind(
-            self._submit(batch, names, None) for batch in self._parse_each(split_states(states, size))
+            self._submit(batch, names, None) for batch in self._parse_each(self._parser.split(states, size))
         )
 
     def close(self) -> None:
@@ -293,10 +297,11 @@ class _Drawing:
             return World(connection, self._settings(has_colors=True))
 
         if place.address == LOCAL:
-            loaded = load_model(model, assets)
+            task = parse_task(model)
+            loaded = load_model(model, assets) if task is None else None
             connection = connect(LOCAL, place.credentials, place.renderer, place.timeout_s, transport)
             assert isinstance(connection, LocalConnection)
-            self._model_settings = {"model": connection.offer_model(loaded)}
+            self._model_settings = {"model": task or connection.offer_model(loaded)}
             root = World(connection, self._settings(has_colors=True))
         else:
             root = create_uploaded(create, prepare_upload(model, assets))
@@ -407,7 +412,7 @@ def _receive(pending: _Pending, frames: Mapping[str, np.ndarray], batch: StateBa
         if error.code != code_pb2.INVALID_ARGUMENT:
             raise
         first = batch.first + pending.first
-        text = _LANE.sub(lambda match: f"state {first + int(match[1])}", error.text)
+        text = _LANE.sub(lambda match: f"state {first + int(match[1])}", error.text.removeprefix("action "))
         raise BadAction(text) from error
     count = pending.end - pending.first
     for name, array in frames.items():

@@ -212,7 +212,7 @@ def _identify(args: argparse.Namespace, kind: str, states: StateFile, span: rang
 
 
 def _open_renderer(args: argparse.Namespace, address: str, client_arguments: Mapping[str, Any]) -> MujocoRenderer:
-    if isinstance(parse_task(args.model), str) and address == "local" and not Path(args.model).is_file():
+    if parse_task(args.model) is None and address == "local" and not Path(args.model).is_file():
         raise ValueError(
             f"--model: {args.model} does not exist: expected the .xml file of a model, or a task of dm_control, such "
             "as walker/walk"

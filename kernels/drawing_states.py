@@ -7,6 +7,7 @@ done on a thread of the renderer's own, so that the next part of a stream is dra
 Clients and renderers use this module, so it imports NumPy alone.
 """
 
+import os
 import sys
 import threading
 from collections import deque
@@ -86,6 +87,8 @@ def check_out(out: Mapping[str, np.ndarray], forms: Forms) -> dict[str, np.ndarr
 
 def read_array(name: str, value: Any) -> np.ndarray:
     """Return an array of any library as NumPy's, without a copy if it is in the memory of the CPU; else ValueError."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(f"{name} is a masked array with numbers left out: expected all of them, or only whole states")
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
@@ -116,10 +119,13 @@ class DrawingThread:
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._thread = self._pool.submit(threading.get_ident).result()
+        self._process = os.getpid()
         self._is_closing = False
 
     def submit(self, work: Callable[[IsCancelled], _Result]) -> "DrawingJob[_Result]":
         """Have work done after all earlier work; it may ask whether it has been cancelled."""
+        if os.getpid() != self._process:
+            raise RuntimeError("the renderer was made before this process was forked: expected one made in the process")
         cancelled = threading.Event()
         future = self._pool.submit(work, lambda: cancelled.is_set() or self._is_closing)
         return DrawingJob(future, cancelled)
@@ -129,8 +135,13 @@ class DrawingThread:
         return self.submit(work).wait()
 
     def close(self, last: Callable[[], object]) -> None:
-        """Cancel all work, do this last on the thread, and end it. Do nothing while the interpreter exits."""
+        """Cancel all work, do this last on the thread, and end it.
+
+        Do nothing while the interpreter exits, and in a process that was forked, where the thread does not exist.
+        """
         self._is_closing = True
+        if os.getpid() != self._process:
+            return
         if threading.get_ident() == self._thread:  # the garbage collector can run anywhere
             last()
             self._pool.shutdown(wait=False)

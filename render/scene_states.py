@@ -66,6 +66,7 @@ LANE_COLUMNS = (*LIGHT_COLUMNS, *SKY_COLUMNS)
 VIEW_ARGUMENTS = ("camera", "fov_degrees", "orthographic_height", "near", "far")
 """Arrays that are arguments of `make_views`."""
 _IDS = ("mesh", "texture", "label")
+_COLORS = ("color", *LANE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class StateChecker:
         with np.errstate(over="ignore"):  # beyond float32 is infinity, which is refused
             _check_cameras(arrays, first)
         _check_ids(arrays, assets, first, by_state)
+        _check_colors(arrays, first, by_state)
         return StateBatch(count, by_state, for_all)
 
     def _check_form(self, name: str, array: np.ndarray) -> None:
@@ -191,6 +193,17 @@ def _check_ids(
         where = f" of state {first + index[0]}" if name in by_state else ""
         none = f"{least} for none, or 0 to {most}" if least < 0 else f"{least} to {most}"
         raise ValueError(f"{name}{where} is {array[tuple(index)]} at row {index[-1]}: expected {none}")
+
+
+def _check_colors(arrays: Mapping[str, np.ndarray], first: int, by_state: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError for the first colour or direction of light that is not finite."""
+    for name in _COLORS:
+        array = arrays.get(name)
+        if array is None or not array.size or np.isfinite(array).all():
+            continue
+        index = [int(place) for place in np.unravel_index(int(np.argmin(np.isfinite(array))), array.shape)]
+        where = f"{name} of state {first + index.pop(0)}" if name in by_state else name
+        raise ValueError(f"{where} is {array[~np.isfinite(array)][0]} at {index}: expected finite numbers")
 
 
 def _raise_if(name: str, values: np.ndarray, wrong: np.ndarray, expected: str, first: int) -> None:

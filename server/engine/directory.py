@@ -233,7 +233,7 @@ class WorldDirectory:
     def _parse_restart(self, world: World, given: Mapping[str, object]) -> tuple[ResetSettings, Pool]:
         """Return the settings, and the pool that the world then belongs to."""
         settings = parse_reset_settings(world, given)
-        pool = self._pool(type(world.pool.family), settings.own)
+        pool = self._pool(self.pools.family_of(world.pool), settings.own)
         changed = next((agent for agent in world.agents.values() if not _fits(agent, pool)), None)
         if changed is not None:
             raise FailedPrecondition(

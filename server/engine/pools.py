@@ -38,6 +38,10 @@ class PoolTable:
         self._memory.note_release(self._bytes_of[pool])  # building it takes several times as much for a moment
         self._drop_empty(kept=pool)
 
+    def family_of(self, pool: Pool) -> type[Family]:
+        """Return the family that worlds of a pool are created by, of which building it may have chosen a subclass."""
+        return next((key[0] for key, known in self.by_key.items() if known is pool), type(pool.family))
+
     def count_lanes(self, pool: Pool, count: int) -> None:
         """Count lanes of a pool as allocated; a negative number counts lanes that are free again."""
         self.lanes_of[pool] = self.lanes_of.get(pool, 0) + count

@@ -57,10 +57,14 @@ class OpenStreams:
 
 def too_large(size_bytes: int, limits: Limits) -> ResourceExhausted:
     """Return the error for a request of so many bytes."""
+    if limits.allow_uploads:
+        expected = f"{limits.max_message_bytes}, or {limits.max_request_bytes} to create a world of an uploaded model"
+        option = "--max-message-bytes or --max-upload-bytes"
+    else:
+        expected, option = str(limits.max_message_bytes), "--max-message-bytes (or --allow-uploads, for a model)"
     return ResourceExhausted(
-        f"a request of {size_bytes} bytes: expected at most {limits.max_message_bytes}; ask for less at a time, or"
-        " start the server with a larger --max-message-bytes (for models that are uploaded, with --allow-uploads and"
-        " --max-upload-bytes)"
+        f"a request of {size_bytes} bytes: expected at most {expected}; send or ask for less at a time, or start the"
+        f" server with a larger {option}"
     )
 
 

@@ -1,5 +1,6 @@
 """MujocoRenderer: the frames of the family `mujoco`, in process and at a server, from arrays of any library."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import mujoco
 import numpy as np
 import pytest
+from dm_control import suite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +42,7 @@ MOCAP = """
   <actuator><general joint="hinge" dyntype="integrator"/></actuator>
 </mujoco>
 """
+FAR_AWAY = "<mujoco><worldbody><body pos='1e308 0 0'><joint/><geom size='1'/></body></worldbody></mujoco>"
 TASKS = [("walker", "walk"), ("humanoid", "walk"), ("quadruped", "walk"), ("dog", "walk")]
 
 
@@ -54,6 +57,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("models")
     (folder / "only_there.xml").write_text(MOCAP)
     with serving("--listen", "127.0.0.1:0", "--allow-uploads", "--model-dir", str(folder)) as process:
+        yield process.address
+
+
+@pytest.fixture(scope="module")
+def without_uploads() -> Iterator[str]:
+    with serving("--listen", "127.0.0.1:0") as process:
         yield process.address
 
 
@@ -73,9 +82,8 @@ def random_states(model: mujoco.MjModel, count: int, seed: int = 0) -> dict[str,
 def test_frames_are_those_of_simulated_worlds(task: tuple[str, str]) -> None:
     names = ["eye.rgb", "eye.depth", "eye.segmentation"]
     with MujocoRenderer(model=task, outputs=["rgb", "depth", "segmentation"], cameras=["eye"]) as draw:
-        model = files._offered[draw._drawing._model_settings["model"]]
-        name = files.offer_model(model)
-        env = VectorEnv("local", "mujoco", 4, settings={"model": name}, observations=["qpos", *names], seed=3)
+        model = suite.load(*task, task_kwargs={"random": 0}).physics.model.ptr
+        env = VectorEnv("local", "mujoco", 4, settings={"model": "/".join(task)}, observations=["qpos", *names], seed=3)
         env.reset()
         rng = np.random.default_rng(1)
         low, high = model.actuator_ctrlrange.T
@@ -87,7 +95,6 @@ def test_frames_are_those_of_simulated_worlds(task: tuple[str, str]) -> None:
             np.testing.assert_array_equal(frames[name_of], obs[name_of])
         assert len(np.unique(frames["eye.rgb"].reshape(-1, 3), axis=0)) > 50
         env.close()
-        files.withdraw_model(name)
 
 
 def test_a_model_with_meshes_and_textures_is_drawn_as_when_it_is_simulated() -> None:
@@ -242,13 +249,18 @@ def test_a_quaternion_of_length_0_is_refused_with_its_place(draw: MujocoRenderer
         ({"model": "<mujoco><worldbody><geom/></worldbody></mujoco>"}, ValueError, "cannot be loaded"),
         ({"model": "<mujoco><worldbody></mujoco>"}, ValueError, "cannot be loaded: .*XML"),
         ({"model": 3}, TypeError, "model is a int"),
-        ({"model": ("walker", "fly")}, ValueError, "one of .*walker/walk"),
+        ({"model": ("walker", "fly")}, ServerError, "one of .*walker/walk"),
+        ({"model": "bowler/fly"}, ServerError, r"'bowler/fly': expected the path of an \.xml file, or .*walker/…"),
+        ({"model": ""}, ValueError, "model is '', which does not exist"),
+        ({"model": MOCAP, "assets": 3}, TypeError, "assets are int: expected a dict of bytes by file name"),
+        ({"model": MOCAP, "samples": 2}, ValueError, "samples is 2: expected 1 or 4"),
+        ({"model": FAR_AWAY}, ServerError, "near and far planes are at .*a body may be too far away"),
         ({"model": MOCAP, "cameras": ["front"]}, ValueError, "'front' is not the model's: expected some of .*side"),
         ({"model": MOCAP, "outputs": ["rbg"]}, ValueError, "'rbg' does not exist: expected some of rgb"),
         ({"model": MOCAP, "cameras": "side"}, TypeError, r"a list of names, such as \['side'\]"),
         ({"model": MOCAP, "cameras": -1}, TypeError, r"cameras is -1: expected a list of names, such as \['side'\]"),
         ({"model": "."}, ValueError, "which is no file"),
-        ({"model": "walker/fly"}, ValueError, "'walker/fly': expected a task .*walker/walk"),
+        ({"model": "walker/fly"}, ServerError, "'walker/fly': expected .*a task .*walker/walk"),
         ({"model": MOCAP, "width": 0}, ValueError, "width"),
         ({}, TypeError, "model is missing"),
     ],
@@ -280,6 +292,39 @@ def test_a_program_that_closes_nothing_ends_quietly() -> None:
         """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert (ended.stdout, ended.stderr) == ("(3, 8, 8, 3)\nTrue\n", "")
+
+
+def test_a_renderer_in_a_forked_process_says_so(draw: MujocoRenderer) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # pytest must not go on here, whatever happens
+        try:
+            draw(np.ones((3, 8)))
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    assert b"before this process was forked: expected one made in the process" in os.read(reader, 1000)
+    os.close(reader)
+
+
+def test_constants_as_long_as_the_states_are_not_divided() -> None:
+    model = """<mujoco><worldbody><light pos="0 0 3"/><camera name="side" pos="0 -4 1" xyaxes="1 0 0 0 0 1"/>
+        <body><joint/><geom size=".3"/><geom size=".3" pos="1 0 0"/></body></worldbody></mujoco>"""
+    states = {"qpos": np.array([[0.0], [1.0]]), "geom_rgba": np.array([[1, 0, 0, 1], [0, 1, 0, 1]])}
+    with MujocoRenderer(model=model, width=16, height=16) as draw:
+        whole = draw(states)["side.rgb"]
+        for size in (1, 2):
+            parts = [part["side.rgb"].copy() for part in draw.stream(states, batch_size=size)]
+            np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_arrays_with_masked_numbers_are_refused(draw: MujocoRenderer) -> None:
+    masked = np.ma.masked_array(np.ones((3, 8)), np.eye(3, 8, dtype=bool))
+    with pytest.raises(BadAction, match="qpos is a masked array with numbers left out"):
+        draw(masked)
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -376,3 +421,43 @@ def test_a_server_refuses_broken_states_and_goes_on(served: str) -> None:
         MujocoRenderer(served, model=mujoco.MjModel.from_xml_string(MOCAP))
     with pytest.raises(ServerError, match=r"INVALID_ARGUMENT.*--model-dir"):
         MujocoRenderer(served, model="elsewhere.xml")
+    with pytest.raises(ServerError, match=r"INVALID_ARGUMENT.*one of walker/stand, walker/walk, walker/run"):
+        MujocoRenderer(served, model="walker/fly")
+
+
+SUITE = ["walker/walk", "humanoid/walk", "quadruped/walk", "dog/walk", "dog/fetch", "cartpole/three_poles"]
+SUITE += ["manipulator/bring_ball", "stacker/stack_2", "swimmer/swimmer6", "lqr/lqr_2_1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITE)
+def test_a_server_has_the_tasks_of_dm_control(name: str, without_uploads: str) -> None:
+    """The model is that of the task, not only of its domain, and needs no upload."""
+    domain, task = name.split("/")
+    environment = suite.load(domain, task, task_kwargs={"random": 0})
+    rng = np.random.default_rng(0)
+    qpos = np.array(
+        [environment.physics.data.qpos + rng.normal(0, 0.1, environment.physics.model.nq) for _ in range(5)]
+    )
+    arguments: dict[str, Any] = {"width": 32, "height": 32, "outputs": ["rgb", "segmentation"], "cameras": ["eye"]}
+    with (
+        MujocoRenderer("local", model=environment, **arguments) as given_env,
+        MujocoRenderer("local", model=name, **arguments) as local,
+        MujocoRenderer(without_uploads, model=name, **arguments) as at_server,
+    ):
+        assert given_env.shapes == local.shapes == at_server.shapes
+        assert given_env.cameras == local.cameras == at_server.cameras
+        expected = given_env(qpos)
+        for draw in (local, at_server):
+            frames = draw(qpos)
+            for output in expected:
+                np.testing.assert_array_equal(frames[output], expected[output])
+
+
+@pytest.mark.slow
+def test_a_server_without_uploads_says_so_in_the_terms_of_the_caller(without_uploads: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.xml").write_text(MOCAP)
+    with pytest.raises(ServerError, match=r"PERMISSION_DENIED: it takes no uploaded models.*--allow-uploads$"):
+        MujocoRenderer(without_uploads, model=MOCAP)
+    with pytest.raises(ServerError, match=r"--allow-uploads, or with this model in a directory of its own \("):
+        MujocoRenderer(without_uploads, model=tmp_path / "mine.xml")

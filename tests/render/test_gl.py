@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -401,19 +402,26 @@ def test_other_contexts_on_the_thread_do_not_disturb(renderer: GLRenderer, asset
     renderer.draw(scene, views, expected, offsets)
     assert current() is None
     model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
-    for _ in range(3):
-        theirs = egl.GLContext(16, 16)
-        theirs.make_current()
-        scene_of_theirs = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        before = current()
-        renderer.draw(scene, views, drawn, offsets)
-        assert current() == before is not None
-        theirs.free()
-        del scene_of_theirs  # after its context, as in Gymnasium
-        gc.collect()
-        drawn[:] = 0
-        renderer.draw(scene, views, drawn, offsets)
-        np.testing.assert_array_equal(drawn, expected)
+
+    def open_theirs() -> tuple[Any, Any]:
+        context = egl.GLContext(16, 16)
+        context.make_current()
+        return context, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+
+    with ThreadPoolExecutor(1) as other_thread:  # as Gymnasium's renderer where it draws on a thread of its own
+        theirs, objects = other_thread.submit(open_theirs).result()
+        other_thread.submit(theirs.free).result()
+    del objects
+    gc.collect()
+    drawn[:] = 0
+    renderer.draw(scene, views, drawn, offsets)
+    np.testing.assert_array_equal(drawn, expected)
+    theirs, objects = open_theirs()
+    before = current()
+    renderer.draw(scene, views, drawn, offsets)
+    assert current() == before is not None
+    theirs.free()
+    del objects
     with GLRenderer() as other:
         other.draw(scene, views, drawn, offsets)
     assert current() is None

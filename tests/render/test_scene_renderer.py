@@ -428,6 +428,15 @@ def test_a_stream_is_lazy_counts_its_states_and_can_be_left(draw: SceneRenderer)
         draw.stream(5)
 
 
+@pytest.mark.parametrize(("name", "shape"), [("color", (5, 2, 3)), ("light_color", (3,)), ("sky_zenith", (5, 3))])
+def test_colours_that_are_not_finite_are_refused(draw: SceneRenderer, name: str, shape: tuple[int, ...]) -> None:
+    values = np.full(shape, 0.5)
+    values[-1] = np.inf
+    place = "of state 4 is inf at \\[0" if len(shape) > 1 else "is inf at \\[2"
+    with pytest.raises(ValueError, match=f"{name} {place}"):
+        draw(POSES[:5], camera=CAMERA, **{name: values})
+
+
 def test_any_thread_may_draw(draw: SceneRenderer) -> None:
     expected = [draw(states(30, seed))["rgb"].copy() for seed in range(4)]
     wrong = []

@@ -1,4 +1,4 @@
-"""The family `mujoco`: any MuJoCo model, from a file in a directory that the operator allows, or uploaded.
+"""The family `mujoco`: any MuJoCo model, of dm_control's suite, from a directory that the operator allows, or uploaded.
 
 An episode begins in the model's first keyframe, or in its default pose if it has none, with noise if the settings ask
 for it. A simulation that becomes unstable ends its episode.
@@ -17,6 +17,7 @@ The server loads a module with this code by the option `--family my_rewards:Mujo
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeAlias
@@ -41,6 +42,8 @@ from worldloom.worlds.settings import Setting, SettingError
 Reward: TypeAlias = Callable[[LaneArrays], "np.ndarray | tuple[np.ndarray, np.ndarray]"]
 """Function of lanes after a step that returns their rewards [n], or rewards and whether each episode is over [n]."""
 
+_TASK_NAME = re.compile(r"[a-z0-9_]+/[a-z0-9_]+")
+"""Names of the form DOMAIN/TASK, which no model file has."""
 _rewards: dict[str, Reward] = {}
 
 
@@ -53,9 +56,13 @@ class Mujoco(SimulatedFamily):
     """Any MuJoCo model. The reward is 0, unless the operator has registered a reward function for the model."""
 
     name = "mujoco"
-    text = "Any MuJoCo model, from a file in a directory that the server allows, or uploaded."
+    text = "Any MuJoCo model: of a task of dm_control, from a file in a directory that the server allows, or uploaded."
     settings = (
-        Setting("model", "", "The model: path of an .xml file, relative to a directory of --model-dir."),
+        Setting(
+            "model",
+            "",
+            "The model: an .xml file by its path from --model-dir, or a task of dm_control, such as walker/walk.",
+        ),
         Setting("xml", "", "Instead of `model`: the text of the model, MJCF or URDF, if the server takes uploads."),
         Setting("files", b"", "With `xml`: a ZIP archive of the files that the model refers to, by relative paths."),
         Setting("control_steps", 1, "MuJoCo steps in one step, all with the same control.", 1, 10_000),
@@ -128,7 +135,7 @@ class Mujoco(SimulatedFamily):
                 f"settings 'model' and {other!r} are both given: expected a model of the server or yours"
             )
         if "xml" not in given:
-            return load_model(name)
+            return _load_task_model(name) if _TASK_NAME.fullmatch(name) else load_model(name)
         xml, files = self.setting_values["xml"], self.setting_values["files"]
         assert isinstance(files, bytes)
         return load_uploaded_model(str(xml), files, self.assets.memory_bytes)
@@ -185,6 +192,14 @@ class Mujoco(SimulatedFamily):
             self._abort_lanes(state, lanes, faults, is_aborted)
             for k in np.flatnonzero((faults.bits != 0) & ~is_aborted).tolist():
                 self._log_once(faults.describe(k), "is less exact than it should be")
+
+
+def _load_task_model(name: str) -> mujoco.MjModel:
+    try:
+        from worldloom.worlds.mujoco.dm_control.suite import load_task_model  # takes a second to import
+    except ImportError as error:
+        raise SettingError(f"setting 'model' is {name!r}, a task of dm_control's suite: {error}") from None
+    return load_task_model(name)
 
 
 def _observation_sources(model: mujoco.MjModel) -> dict[str, tuple[int, I64]]:

@@ -26,9 +26,12 @@ from worldloom.worlds.mujoco.simulation.c_calls import MESSAGE_BYTES, call_one, 
 from worldloom.worlds.mujoco.simulation.data import CAM_XMAT, CAM_XPOS, field_addresses
 from worldloom.worlds.mujoco.simulation.library import function_address, guard_addresses
 from worldloom.worlds.mujoco.simulation.physics import WorkSharing
+from worldloom.worlds.settings import SettingError
 
 _NO_STEP_LIMIT = 1 << 62
 """`max_steps` of lanes whose episodes never end."""
+_SIMULATED = ("control_steps", "max_steps", "noise")
+"""Settings of worlds that are simulated."""
 MAX_POSITION = 1e10
 """Largest position that MuJoCo accepts (mjMAXVAL)."""
 _MIN_QUATERNION = 1e-15
@@ -44,6 +47,12 @@ class StateDrivenMujoco(Mujoco):
     """Lanes of a MuJoCo model whose positions are the actions of each step."""
 
     def _use_model(self, model: mujoco.MjModel, name: str) -> None:
+        for setting in self.settings:
+            if setting.name in _SIMULATED and self.setting_values[setting.name] != setting.default:
+                raise SettingError(
+                    f"setting {setting.name!r} is {self.setting_values[setting.name]!r} with the drive 'state', which "
+                    "simulates nothing: expected it with drive 'control' only"
+                )
         self.max_steps = _NO_STEP_LIMIT
         self._has_colors = bool(self.setting_values["colors"])
         self._set_scene(model, ModelScene(model, self.assets), name)

@@ -153,6 +153,24 @@ def test_empty_pools_make_room(cpu: Renderer) -> None:
     assert [str(dict(key[1])["domain"]) for key in tight.pools.by_key] == ["acrobot"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"family": "gym", "id": "CartPole-v1"},
+        {"family": "gym", "id": "Hopper-v5"},
+        {"family": "mujoco", "model": "cartpole/swingup", "drive": "state"},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_a_reset_needs_no_more_memory_where_building_a_family_chooses_a_subclass(settings: dict[str, Any]) -> None:
+    directory = directory_with()
+    world = directory.create({**settings, "lanes": 3})
+    pool, lanes, counted = world.pool, world.lanes.tolist(), directory.pools.size_bytes
+    directory.restart(world, {"seed": 5})
+    assert (world.pool, world.lanes.tolist(), directory.pools.size_bytes) == (pool, lanes, counted)
+    assert len(directory.pools.by_key) == 1
+
+
 CGROUP_FILES = {
     "2": ("0::/user/app\n", "memory.max", "memory.current"),
     "1": ("5:cpu:/x\n4:memory:/user/app\n", "memory.limit_in_bytes", "memory.usage_in_bytes"),

@@ -95,4 +95,6 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         Mujoco({"model": name, "colors": True}, AssetLibrary())
     with pytest.raises(SettingError, match="'drive' is 'states': expected one of control, state"):
         Mujoco({"model": name, "drive": "states"}, AssetLibrary())
+    with pytest.raises(SettingError, match=r"'noise' is 0\.1 with the drive 'state', which simulates nothing"):
+        Mujoco({"model": name, "drive": "state", "noise": 0.1}, AssetLibrary())
     files.withdraw_model(name)

@@ -322,9 +322,12 @@ def test_complex_models_are_refused(xml: str, expected: str) -> None:
 # The process that compiles.
 
 
-def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "asset", [TEXTURE.format(12_000, 12_000), "<hfield name='h' nrow='100000' ncol='100000' size='1 1 1 1'/>"]
+)
+def test_memory_is_limited(asset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "CHILD_BYTES", 400 << 20)
-    xml = PLAIN.replace("<worldbody>", f"<asset>{TEXTURE.format(12_000, 12_000)}</asset><worldbody>")
+    xml = PLAIN.replace("<worldbody>", f"<asset>{asset}</asset><worldbody>")
     text = refusal(xml, kind=SettingTooLargeError)
     assert "memory" in text or "killed" in text
 

@@ -22,7 +22,7 @@ from worldloom.kernels.tables import I32, U8
 from worldloom.worlds.mujoco.models.contents import find_task_placed
 from worldloom.worlds.mujoco.simulation.data import ModelOverrides, copy_model_arrays, differing_arrays
 from worldloom.worlds.mujoco.simulation.library import Simulation, free_compiler_memory
-from worldloom.worlds.settings import SettingError
+from worldloom.worlds.settings import SettingError, abbreviate
 
 _BACKEND_VARIABLE = "MUJOCO_GL"
 
@@ -62,6 +62,7 @@ __all__ = [
     "Task",
     "TaskEnvironment",
     "core",
+    "load_task_model",
     "randomizers",
     "suite",
 ]
@@ -69,6 +70,30 @@ __all__ = [
 
 _PROBED_EPISODES = 4
 """First states of episodes that are compared to find out which model arrays a task changes."""
+
+
+def load_task_model(name: str) -> mujoco.MjModel:
+    """Return the model of a task by its name DOMAIN/TASK; SettingError if there is none.
+
+    Models that the suite builds with random numbers are those of the seed 0.
+    """
+    domain, _, task = name.partition("/")
+    if task not in TASKS.get(domain, ()):
+        known = [f"{domain}/{one}" for one in TASKS.get(domain, ())] or [f"{one}/…" for one in TASKS]
+        raise SettingError(
+            f"setting 'model' is {abbreviate(name)}: expected the path of an .xml file, or a task of dm_control's "
+            f"suite, one of {', '.join(known)}"
+        )
+    model: mujoco.MjModel = _load_environment((domain, task), random=np.random.RandomState(0)).physics.model.ptr
+    return model
+
+
+def _load_environment(names: tuple[str, str], **arguments: Any) -> Environment:
+    try:
+        return suite.load(*names, task_kwargs=arguments)
+    finally:
+        core._LAST_PARSED_MODEL_PTR = None  # dm_control would keep the last model for as long as the process lives
+        free_compiler_memory()
 
 
 class TaskEnvironment:
@@ -128,11 +153,7 @@ class TaskEnvironment:
         return self.physics
 
     def _load(self, random: np.random.RandomState) -> Environment:
-        try:
-            return suite.load(*self._names, task_kwargs={"random": random, **self._time_limit})
-        finally:
-            core._LAST_PARSED_MODEL_PTR = None  # dm_control would keep the last model for as long as the process lives
-            free_compiler_memory()
+        return _load_environment(self._names, random=random, **self._time_limit)
 
     def _probe_episodes(self) -> tuple[set[str], set[str]]:
         """Begin some episodes; return the model arrays that they change and the labels of what they place elsewhere.

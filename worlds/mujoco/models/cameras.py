@@ -14,6 +14,7 @@ from worldloom.kernels.tables import F32, F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.worlds.family import Camera, CameraPlacement
 from worldloom.worlds.mujoco.simulation.data import CAM_XMAT, CAM_XPOS
+from worldloom.worlds.settings import SettingError
 
 EYE, FREE = "eye", "free"
 
@@ -29,6 +30,12 @@ class Cameras:
     def __init__(self, model: mujoco.MjModel, eye: mujoco.MjvCamera | None = None) -> None:
         self._near = float(model.vis.map.znear * model.stat.extent)
         self._far = float(model.vis.map.zfar * model.stat.extent)
+        smallest, largest = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+        if not smallest <= self._near < self._far <= largest:
+            raise SettingError(
+                f"the model's near and far planes are at {self._near:g} and {self._far:g} (znear and zfar times its "
+                f"extent, {model.stat.extent:g}): expected 0 < near < far in 32 bits; a body may be too far away"
+            )
         free_camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(model, free_camera)
         self._free_poses = {FREE: _free_pose(free_camera)}

@@ -128,7 +128,7 @@ def _compile(xml: str, files: dict[str, bytes]) -> Any:
         model = mujoco.MjModel.from_xml_string(xml, files)
         check_size(model)
         _check_simulation(model)
-    except (ValueError, mujoco.FatalError) as error:
+    except (ValueError, RuntimeError, mujoco.FatalError) as error:
         text = "; ".join(str(error).split("\n"))
         # MuJoCo calls it unknown if the C++ library has no memory left.
         is_memory = "alloc" in text.lower() or "unknown exception" in text

@@ -9,7 +9,8 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 import mujoco
@@ -142,7 +143,9 @@ class WorkSharing:
         threads = max(1, min(self.max_threads, lanes, worth))
         progress = np.zeros((threads + 1, CACHE_LINE_WORDS), np.int64)
         began_s = time.perf_counter()
-        others = [_thread_pool(os.getpid()).submit(work, thread, progress) for thread in range(1, threads)]
+        others: list[Future[None]] = []
+        with suppress(RuntimeError):  # while the interpreter exits, this thread takes all lanes
+            others = [_thread_pool(os.getpid()).submit(work, thread, progress) for thread in range(1, threads)]
         work(0, progress)
         # Threads that have not begun yet, as on a busy machine, will find no lane to take: they are not waited for.
         if others and not wait_until_done(progress, lanes, libc_address("sched_yield"), _MAX_YIELDS):
