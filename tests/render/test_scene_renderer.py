@@ -434,7 +434,7 @@ def test_colours_that_are_not_finite_are_refused(draw: SceneRenderer, name: str,
     values[-1] = np.inf
     place = "of state 4 is inf at \\[0" if len(shape) > 1 else "is inf at \\[2"
     with pytest.raises(ValueError, match=f"{name} {place}"):
-        draw(POSES[:5], camera=CAMERA, **{name: values})
+        draw({"poses": POSES[:5], "camera": CAMERA, name: values})
 
 
 def test_any_thread_may_draw(draw: SceneRenderer) -> None:
