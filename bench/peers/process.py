@@ -40,7 +40,7 @@ class PeerProcess:
         self._read = b""
         module = f"worldloom.bench.peers.{program}" if python is None else f"peers.{program}"
         path = import_from if python is None else FOLDER.parent
-        command = [str(python or sys.executable), "-m", module, *arguments]
+        command = [sys.executable if python is None else str(python.absolute()), "-m", module, *arguments]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
