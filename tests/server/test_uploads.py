@@ -181,8 +181,9 @@ def test_others_go_on_while_models_are_compiled(server: ServerProcess, upload: d
     assert len(texts) == 3
     assert all("--upload-timeout-s" in text for text in texts)
     assert steps > 100
-    # A step takes a millisecond. On two cores, one of them taken by the compiler, it may wait for its turn.
-    assert longest_s < 0.5
+    # A step takes a millisecond, and waits for its turn where the compiler and other tests have the cores. One that had
+    # to wait for the compiler itself would take the two seconds of processor time that this may use, or more.
+    assert longest_s < 2.0
 
 
 def test_worlds_of_the_same_upload_share_one_copy(upload: dict[str, str | bytes]) -> None:
