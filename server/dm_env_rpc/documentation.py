@@ -114,8 +114,10 @@ def _bound(key: str, text: str, dtype: str, bound: Any, no_limit: float) -> Prop
     number_type = dtype if np.dtype(dtype).kind in "iu" else "float64"
     if not isinstance(bound, list):
         return Property(key, text, number_type, constant(bound))
-    each = np.array([no_limit if one is None else one for one in bound], np.float64)
-    return Property(key, f"{text} One for each element.", "float64", constant(each), shape=each.shape)
+    if None in bound:
+        number_type, bound = "float64", [no_limit if one is None else one for one in bound]
+    each = np.array(bound, number_type)
+    return Property(key, f"{text} One for each element.", number_type, constant(each), shape=each.shape)
 
 
 def _texts(key: str, text: str, values: Sequence[str]) -> Property:

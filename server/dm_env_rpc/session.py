@@ -195,11 +195,17 @@ class Session:
         directory = self.engine.directory
         world = directory.find(request.world_name)
         agent = directory.join(world, settings_from(request.settings), self._layout_cache)
+        try:
+            specs = agent_specs_message(agent.specs)
+            readers = _action_readers(agent.specs)
+        except FAILURES:
+            self.engine.leave(agent)  # nothing has changed when an error comes
+            raise
         self._leave()  # the world that is gone, if there was one
         self.agent = agent
-        self._set_readers(agent.specs)
+        self._set_readers(readers)
         log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.index)
-        return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=agent_specs_message(agent.specs)))
+        return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=specs))
 
     def _step(self, request: rpc.StepRequest, data: bytes) -> None:
         agent = self._joined("Step")
@@ -234,7 +240,7 @@ class Session:
         agent = self._joined("Reset")
         if request.settings:
             self.engine.directory.rejoin(agent, settings_from(request.settings))
-            self._set_readers(agent.specs)
+            self._set_readers(_action_readers(agent.specs))
         agent.world.reset_all()
         if agent.is_told_running:
             agent.end_sequence()
@@ -291,8 +297,8 @@ class Session:
             raise NotFound(f"world {self.agent.world.name} is gone: it was destroyed; leave it and join another")
         return self.agent
 
-    def _set_readers(self, specs: AgentSpecs) -> None:
-        self._readers = {uid: ActionReader(spec, specs.lanes) for uid, spec in specs.actions.items()}
+    def _set_readers(self, readers: dict[int, ActionReader]) -> None:
+        self._readers = readers
         self._repeated_steps = RepeatedSteps(self._readers)
 
     def _leave(self) -> None:
@@ -311,6 +317,10 @@ class Session:
     def _send(self, response: Message) -> None:
         if not self._is_closed:
             self._send_bytes(response.SerializeToString())
+
+
+def _action_readers(specs: AgentSpecs) -> dict[int, ActionReader]:
+    return {uid: ActionReader(spec, specs.lanes) for uid, spec in specs.actions.items()}
 
 
 _PAYLOADS = [field.name for field in rpc.EnvironmentRequest.DESCRIPTOR.oneofs_by_name["payload"].fields]

@@ -51,8 +51,8 @@ def tensor_spec(
             if any(size < 0 for size in shape):
                 return spec
             least, most = element_bounds(dtype, shape, minimum, maximum)
-            getattr(spec.min, PAYLOADS[dtype]).array.extend(least.tolist())
-            getattr(spec.max, PAYLOADS[dtype]).array.extend(most.tolist())
+            _put(spec.min, least)
+            _put(spec.max, most)
             return spec
         low, high = bounds(dtype, minimum, maximum)
     except ValueError as error:
@@ -62,9 +62,9 @@ def tensor_spec(
     if not shape and np.dtype(dtype).kind in "iu" and high == np.iinfo(dtype).max:
         high = None
     if low is not None:
-        _put(spec.min, dtype, low)
+        _put(spec.min, np.array([low], dtype))
     if high is not None:
-        _put(spec.max, dtype, high)
+        _put(spec.max, np.array([high], dtype))
     return spec
 
 
@@ -112,28 +112,32 @@ def bounds(dtype: str, minimum: float | None, maximum: float | None) -> tuple[fl
 
 
 def element_bounds(dtype: str, shape: Sequence[int], minimum: Bound, maximum: Bound) -> tuple[np.ndarray, np.ndarray]:
-    """Return minima and maxima of all elements of a tensor, in order; infinite where there is no bound.
+    """Return minima and maxima of all elements of a tensor, in order and in its dtype.
 
-    The bounds of one lane are repeated for all lanes.
+    Where there is no bound, floats are infinite, and integers the least or greatest of the dtype. The bounds of one
+    lane are repeated for all lanes.
     """
-    if np.dtype(dtype).kind != "f":
-        raise ValueError(f"a range for each element, and dtype {dtype!r}: expected one range for all, or floats")
+    kind = np.dtype(dtype).kind
+    if kind not in "fiu":
+        raise ValueError(f"a range for each element, and dtype {dtype!r}: expected one range for all, or numbers")
     elements = math.prod(shape)
-    found = []
-    for bound, limit in ((minimum, -math.inf), (maximum, math.inf)):
-        each = np.array(limit if bound is None else bound, dtype).reshape(-1)
-        if any(size < 0 for size in shape) or each.size == 0 or elements % each.size:
-            raise ValueError(f"{each.size} bounds: expected as many as shape {list(shape)} has elements")
-        found.append(np.resize(each, elements))
-    least, most = found
-    if not (least <= most).all():  # written so that NaN fails
-        raise ValueError(f"range {minimum} to {maximum}: expected one that some {dtype} lies in for each element")
-    return least, most
+    given = [bound if isinstance(bound, tuple) else (bound,) for bound in (minimum, maximum)]
+    count = max(map(len, given))
+    for each in given:
+        if any(size < 0 for size in shape) or not each or elements % count or count % len(each):
+            raise ValueError(f"{len(each)} bounds: expected as many as shape {list(shape)} has elements")
+    lows, highs = (each * (count // len(each)) for each in given)
+    found = [bounds(dtype, low, high) for low, high in zip(lows, highs, strict=True)]
+    info: Any = np.iinfo(dtype) if kind in "iu" else None
+    least, most = (-math.inf, math.inf) if info is None else (info.min, info.max)
+    low_of_each = np.array([least if low is None else low for low, _ in found], dtype)
+    high_of_each = np.array([most if high is None else high for _, high in found], dtype)
+    return np.resize(low_of_each, elements), np.resize(high_of_each, elements)
 
 
-def _put(value: dm_env_rpc_pb2.TensorSpec.Value, dtype: str, bound: float) -> None:
-    payload = getattr(value, PAYLOADS[dtype])
-    if dtype in BYTE_DTYPES:
-        payload.array = np.dtype(dtype).type(bound).tobytes()
+def _put(value: dm_env_rpc_pb2.TensorSpec.Value, limits: np.ndarray) -> None:
+    payload = getattr(value, PAYLOADS[limits.dtype.name])
+    if limits.dtype.name in BYTE_DTYPES:
+        payload.array = limits.tobytes()
     else:
-        payload.array.append(bound)
+        payload.array.extend(limits.tolist())

@@ -78,19 +78,21 @@ class TensorReader:
         self._least: Any = -np.inf
         self._most: Any = np.inf
         self._each = isinstance(minimum, tuple) or isinstance(maximum, tuple)
-        if self._each:
-            finite = np.finfo(dtype)
-            least, most = element_bounds(dtype, shape, minimum, maximum)
-            self._least, self._most = np.maximum(least, finite.min), np.minimum(most, finite.max)
-        elif self._is_number:
-            assert not isinstance(minimum, tuple)
-            assert not isinstance(maximum, tuple)
-            self._low, self._high = bounds(dtype, minimum, maximum)
+        self._of_dtype: tuple[Any, Any] = -np.inf, np.inf
+        """The least and the greatest finite number of the dtype."""
+        if self._is_number:
             info: Any = np.finfo(dtype) if self._np_dtype.kind == "f" else np.iinfo(dtype)
-            self._least = np.asarray(info.min).item() if self._low is None else self._low
-            self._most = np.asarray(info.max).item() if self._high is None else self._high
+            self._of_dtype = np.asarray(info.min).item(), np.asarray(info.max).item()
+        if isinstance(minimum, tuple) or isinstance(maximum, tuple):
+            least, most = element_bounds(dtype, shape, minimum, maximum)
+            self._least, self._most = np.maximum(least, self._of_dtype[0]), np.minimum(most, self._of_dtype[1])
+        elif self._is_number:
+            self._low, self._high = bounds(dtype, minimum, maximum)
+            self._least = self._of_dtype[0] if self._low is None else self._low
+            self._most = self._of_dtype[1] if self._high is None else self._high
         # Infinity is an error like NaN, with or without a range.
-        self._checked = self._np_dtype.kind == "f" or self._low is not None or self._high is not None
+        has_range = self._each or self._low is not None or self._high is not None
+        self._checked = self._np_dtype.kind == "f" or has_range
 
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return the values, C-contiguous and of exactly the dtype; the array may be read-only."""
@@ -190,15 +192,20 @@ class TensorReader:
         index = [int(place) for place in np.unravel_index(first, shape)] if len(inside) > 1 else []
         where = f" at {index[-len(self.shape) :]}" if index else ""
         if self._each:
-            expected = f"a finite number from {format_number(self._least[first])} to {format_number(self._most[first])}"
+            low, high = self._least[first].item(), self._most[first].item()
+            expected = f"{self._kind_in_words} from {format_number(low)} to {format_number(high)}"
         else:
             expected = self.range_in_words
         raise InvalidArgument(f"{self.what} is {came[first % len(came)]}{where}: expected {expected}")
 
     @property
+    def _kind_in_words(self) -> str:
+        return "a finite number" if self._np_dtype.kind == "f" else "an integer"
+
+    @property
     def range_in_words(self) -> str:
         """The range of values that is accepted."""
-        words = "a finite number" if self._np_dtype.kind == "f" else "an integer"
+        words = self._kind_in_words
         low, high = self._low, self._high
         if self._np_dtype.kind != "f":
             low, high = self._least, self._most
@@ -237,7 +244,10 @@ class ActionReader(TensorReader):
         if self.dtype in INTEGER_DTYPES:
             wide = np.empty(self._size, np.int64)
             on_wire = np.frombuffer(data, np.uint8, end - start, start)
-            if read_varints(on_wire, self._least, self._most, wide) != self._size:
+            least, most = self._of_dtype if self._each else (self._least, self._most)
+            if read_varints(on_wire, least, most, wide) != self._size:
+                return None
+            if self._each and not self._are_in_range(wide):
                 return None
             values = wide.astype(self._np_dtype, copy=False)
         else:

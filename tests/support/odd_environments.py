@@ -74,6 +74,33 @@ class Counting(gymnasium.Env[Any, Any]):
         return {"Count": np.array([self._count, 1], np.float64), "parity": 3 + self._count % 2}
 
 
+class Sampling(gymnasium.Env[Any, Any]):
+    """Observes samples of a space; the reward is the sum of its action, which must lie in the other space."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        total = sum(float(leaf.sum()) for leaf in leaves(action))
+        return self.observation_space.sample(), total, False, False, {}
+
+
+def leaves(value: Any) -> list[np.ndarray]:
+    """Return the arrays of a value of a space, in order."""
+    if isinstance(value, dict):
+        return [leaf for member in value.values() for leaf in leaves(member)]
+    if isinstance(value, tuple):
+        return [leaf for member in value for leaf in leaves(member)]
+    return [np.asarray(value)]
+
+
 class Endless(Counting):
     """An environment whose observations have no fixed shape."""
 

@@ -24,6 +24,7 @@ from scripts.support.engine_streams import (
 )
 from scripts.support.reference_world import ReferenceWorld
 from worldloom.render.cpu import CPURenderer
+from worldloom.server.dm_env_rpc import session
 
 COUNTS = ("world.episode", "world.steps")
 
@@ -228,6 +229,26 @@ def test_a_stream_joins_one_world_at_a_time(stream: Stream) -> None:
     stream.leave()
     stream.join(other)
     assert "eye.rgb" in stream.names
+    assert stream.step().state == RUNNING
+
+
+def test_a_join_whose_specs_cannot_be_told_changes_nothing(
+    harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = harness.stream()
+    world = stream.create("catch")
+
+    def fail(_: object) -> None:
+        raise ValueError("no specs")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "agent_specs_message", fail)
+        with refused("INTERNAL", "no specs"):
+            stream.join(world)
+    with refused("FAILED_PRECONDITION", "JoinWorld"):
+        stream.step()
+    assert harness.engine.directory.find(world).agents == {}
+    stream.join(world)
     assert stream.step().state == RUNNING
 
 

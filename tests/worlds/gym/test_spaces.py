@@ -1,13 +1,18 @@
 """Spaces as specs: any value of a space comes back from its arrays, and bounds are those of the space."""
 
+import copy
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.odd_environments import Sampling, leaves
+from worldloom.client import BadAction, ServerError, VectorEnv
+from worldloom.worlds.gym.permissions import allow_gym_ids
 from worldloom.worlds.gym.spaces import SpaceArrays
 from worldloom.worlds.settings import SettingError
 
@@ -29,14 +34,6 @@ nested = st.recursive(
     ),
     max_leaves=6,
 )
-
-
-def leaves(value: Any) -> list[np.ndarray]:
-    if isinstance(value, dict):
-        return [leaf for member in value.values() for leaf in leaves(member)]
-    if isinstance(value, tuple):
-        return [leaf for member in value for leaf in leaves(member)]
-    return [np.asarray(value)]
 
 
 @given(space=nested, seed=st.integers(0, 2**31))
@@ -102,3 +99,60 @@ def test_a_value_that_is_not_of_the_space_is_refused(value: Any) -> None:
     found = SpaceArrays("observation", spaces.Box(0, 1, (2,)), "")
     with pytest.raises((ValueError, TypeError)):
         found.write(value, [np.zeros(2, np.float32)])
+
+
+ODD_SIDES: list[spaces.Space[Any]] = [
+    spaces.MultiDiscrete([3, 4]),
+    spaces.MultiDiscrete([3, 2], start=[1, -1]),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
+    spaces.MultiDiscrete(np.array([3, 200], np.uint8), dtype=np.uint8),
+    spaces.Box(np.array([0, 1]), np.array([5, 6]), dtype=np.int64),
+    spaces.Box(np.array([[0, -9], [1, 3]]), np.array([[5, 6], [1, 7]]), dtype=np.int32),
+    spaces.Box(np.array([0, 1]), np.array([2**16 - 1, 6]), dtype=np.uint16),
+    spaces.Box(np.array([0, 2**50]), np.array([2**60, 2**62]), dtype=np.int64),
+    spaces.Box(np.array([0, 2**50], np.uint64), np.array([2**60, 2**62], np.uint64), dtype=np.uint64),
+    spaces.Dict({"sides": spaces.MultiDiscrete([3, 4]), "two": spaces.Tuple((spaces.MultiDiscrete([5, 2]),))}),
+]
+
+
+def limits_of(space: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    if isinstance(space, spaces.Box):
+        return [(space.low, space.high)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [(space.start, space.start + (space.nvec - 1))]
+    members: Any = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+    return [pair for member in members for pair in limits_of(member)]
+
+
+@pytest.mark.parametrize("space", ODD_SIDES, ids=str)
+def test_integers_whose_ranges_differ_are_observed_and_are_actions(space: spaces.Space[Any]) -> None:
+    lanes = 2
+    gymnasium.register("odd/Sides-v0", lambda **_: Sampling(copy.deepcopy(space), copy.deepcopy(space)))
+    allow_gym_ids(["odd/*"])
+    theirs = [copy.deepcopy(space) for _ in range(lanes)]
+    arrays = SpaceArrays("observation", space, "")
+    names = [spec.name for spec in arrays.specs]
+    asked = [*names, "failed"]
+    with VectorEnv("local", "gym", lanes, settings={"id": "odd/Sides-v0"}, observations=asked) as env:
+        seen, _ = env.reset(seed=3)
+        for k, one in enumerate(theirs):
+            one.seed(3 + k)
+        env.action_space.seed(0)
+        for _ in range(5):
+            for k, one in enumerate(theirs):
+                for name, leaf in zip(names, leaves(one.sample()), strict=True):
+                    assert np.array_equal(seen[name][k], leaf)
+            assert env.observation_space.contains(seen)
+            actions = env.action_space.sample()
+            seen, reward, *_ = env.step(actions)
+            assert reward.tolist() == [sum(float(one[k].sum()) for one in actions.values()) for k in range(lanes)]
+            assert not seen["failed"].any()
+        single: Any = env.single_action_space
+        for (name, box), (low, high) in zip(single.items(), limits_of(space), strict=True):
+            assert np.array_equal(box.low, low)
+            assert np.array_equal(box.high, high)
+            wrong = {**actions, name: actions[name].copy()}
+            wrong[name][1].flat[0] = int(low.flat[0]) - 1 if low.flat[0] else int(high.flat[0]) + 1
+            with pytest.raises((BadAction, ServerError), match=rf"{name}'.* expected"):
+                env.step(wrong)
+        env.step(actions)
