@@ -1,5 +1,6 @@
 """Environments of Gymnasium that raise errors, truncate by themselves, or place targets before a picture."""
 
+from asyncio import CancelledError
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,22 @@ POINT = """
   <actuator><motor joint="x"/></actuator>
 </mujoco>
 """
+
+
+class OwnError(BaseException):
+    """An error that `except Exception` does not catch, and whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise OwnError
+
+
+ERRORS: dict[str, BaseException | type[BaseException]] = {
+    "exit": SystemExit(3),
+    "own": OwnError,
+    "cancelled": CancelledError,
+    "interrupt": KeyboardInterrupt,
+}
+"""Errors that are not an Exception, or are easily mistaken for the user's."""
 
 
 class Counting(gymnasium.Env[Any, Any]):
@@ -54,12 +71,15 @@ class Counting(gymnasium.Env[Any, Any]):
         if self._is_odd and self._count == 3:
             if self._fault == "step":
                 raise RuntimeError("broken")
-            if self._fault == "exit":
-                raise SystemExit(3)
+            if self._fault in ERRORS:
+                raise ERRORS[self._fault]
             if self._fault == "shape":
                 return {"Count": np.zeros(7, np.float32), "parity": 3}, 0.0, False, False, {}
             if self._fault == "reward":
                 return self._observe(), "much", False, False, {}  # type: ignore[return-value]
+            if self._fault in ("none", "3.5"):
+                reward: Any = None if self._fault == "none" else self._fault
+                return self._observe(), reward, False, False, {}
         return self._observe(), self._speed * self._count, self._count == 6, self._is_odd and self._count == 5, {}
 
     def render(self) -> Any:

@@ -9,19 +9,21 @@ MuJoCo, which would raise in Gymnasium, ends the episode of its lane.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
+import mujoco
 import numpy as np
 from gymnasium.utils.seeding import np_random
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from worldloom.kernels.tables import F64, I64
+from worldloom.kernels.tables import F32, F64, I64
 from worldloom.render.arena import PROCESS_FLOAT64
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import State, StepResult
 from worldloom.worlds.gym.cameras import rendered_camera
+from worldloom.worlds.gym.environments import raise_interrupt, refusal
 from worldloom.worlds.gym.family import FAILED, Gym
 from worldloom.worlds.gym.tasks import TASKS, Task
 from worldloom.worlds.mujoco.simulation import physics
@@ -54,14 +56,24 @@ class BatchedGym(SimulatedFamily, Gym):
     def supports(template: gymnasium.Env[Any, Any]) -> bool:
         """Return whether an environment is one of these tasks and the formulas have the bits of its own code.
 
-        They are compared on a few episodes and steps: a later Gymnasium or NumPy may compute differently.
+        They are compared on a few episodes and steps: a later Gymnasium or NumPy may compute differently. SettingError:
+        the environment itself fails in these steps, so no lane could make one.
         """
         environment = template.unwrapped
         wrapped = template.env if isinstance(template, TimeLimit) else template
         if type(environment) not in TASKS or wrapped is not environment:
             return False
+        env_id, kwargs = type(environment).__name__, {}
+        if template.spec is not None:
+            env_id, kwargs = template.spec.id, template.spec.kwargs
         try:
-            is_same = _has_same_bits(environment, TASKS[type(environment)](environment))
+            trial = _Trial.run(environment)
+        except BaseException as error:
+            raise_interrupt(error)
+            raise refusal(env_id, kwargs, "fails in its first steps", error) from None
+        try:
+            is_same = trial.has_same_bits(TASKS[type(environment)](environment))
+            is_same &= trial.results[0][0].shape == environment.observation_space.shape
         except Exception as error:  # such as attributes that another version of Gymnasium does not have
             is_same, reason = False, f"cannot be computed for all lanes at once ({error})"
         else:
@@ -69,7 +81,7 @@ class BatchedGym(SimulatedFamily, Gym):
         if not is_same:
             log.info(
                 "%s: each lane has an environment of its own, which is slower: rewards or observations %s",
-                template.spec.id if template.spec else type(environment).__name__,
+                env_id,
                 reason,
             )
         return is_same
@@ -154,31 +166,44 @@ class _StackedArrays:
         return np.stack([moment[name] for moment in self._moments])
 
 
-def _has_same_bits(environment: Any, task: Task) -> bool:
-    """Compare a task's formulas with its environment's own code on a few steps."""
-    rng = np.random.default_rng(0)
-    space = environment.action_space
-    before, after, actions, expected = [], [], [], []
+class _Trial:
+    """A few steps of an environment by its own code, with the arrays of its simulation before and after each."""
 
-    def copy_arrays() -> dict[str, F64]:
-        return {name: getattr(environment.data, name).copy() for name in FIELDS}
+    def __init__(self) -> None:
+        self.before: list[dict[str, F64]] = []
+        self.after: list[dict[str, F64]] = []
+        self.actions: list[F32] = []
+        self.results: list[tuple[Any, ...]] = []
 
-    for episode in range(_CHECKED_EPISODES):
-        environment.reset(seed=episode)
-        for _ in range(_CHECKED_STEPS):
-            before.append(copy_arrays())
-            actions.append(rng.uniform(space.low, space.high).astype(space.dtype))
-            expected.append(environment.step(actions[-1]))
-            after.append(copy_arrays())
-    theirs = [np.stack([step[k] for step in expected]) for k in range(3)]
-    # Of one lane alone, too: NumPy adds in another order where an axis has one element.
-    for chosen in (slice(None), *(slice(k, k + 1) for k in range(len(expected)))):
-        arrays = _StackedArrays(after[chosen])
-        with np.errstate(all="ignore"):
-            observation = task.observe(arrays)
-            start = task.position(_StackedArrays(before[chosen]))
-            reward, terminated = task.outcome(arrays, start, np.stack(actions[chosen]))
-        for ours, other in zip((observation, reward, terminated), theirs, strict=True):
-            if not np.array_equal(ours, other[chosen], equal_nan=ours.dtype.kind == "f"):
-                return False
-    return bool(observation.shape[1:] == environment.observation_space.shape)
+    @classmethod
+    def run(cls, environment: Any) -> Self:
+        """Step an environment in several episodes, and reset it; raise what its code raises."""
+        trial, rng, space = cls(), np.random.default_rng(0), environment.action_space
+        for episode in range(_CHECKED_EPISODES):
+            environment.reset(seed=episode)
+            for _ in range(_CHECKED_STEPS):
+                trial.before.append(_copy_arrays(environment.data))
+                trial.actions.append(rng.uniform(space.low, space.high).astype(space.dtype))
+                trial.results.append(environment.step(trial.actions[-1]))
+                trial.after.append(_copy_arrays(environment.data))
+        environment.reset(seed=0)
+        return trial
+
+    def has_same_bits(self, task: Task) -> bool:
+        """Compare a task's formulas with what the environment returned."""
+        theirs = [np.stack([step[k] for step in self.results]) for k in range(3)]
+        # Of one lane alone, too: NumPy adds in another order where an axis has one element.
+        for chosen in (slice(None), *(slice(k, k + 1) for k in range(len(self.results)))):
+            arrays = _StackedArrays(self.after[chosen])
+            with np.errstate(all="ignore"):
+                observation = task.observe(arrays)
+                start = task.position(_StackedArrays(self.before[chosen]))
+                reward, terminated = task.outcome(arrays, start, np.stack(self.actions[chosen]))
+            for ours, other in zip((observation, reward, terminated), theirs, strict=True):
+                if not np.array_equal(ours, other[chosen], equal_nan=ours.dtype.kind == "f"):
+                    return False
+        return True
+
+
+def _copy_arrays(data: mujoco.MjData) -> dict[str, F64]:
+    return {name: getattr(data, name).copy() for name in FIELDS}

@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
@@ -18,8 +19,6 @@ from worldloom.worlds.settings import SettingError
 
 log = logging.getLogger("worldloom.worlds")
 
-FAILURES = (Exception, SystemExit, GeneratorExit)
-"""Errors that an environment's own code may raise."""
 _MAX_TEXT = 300
 """Most characters of an error's text that are repeated."""
 _MAX_LOGGED = 32
@@ -57,7 +56,9 @@ def make_or_refuse(spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int) 
     with contextlib.suppress(ImportError):
         importlib.import_module("worldloom.worlds.mujoco")  # sets where MuJoCo's warnings go, before it has any
     try:
-        return make_environment(spec, kwargs, max_steps)
+        made = make_environment(spec, kwargs, max_steps)
+        made.reset(seed=0)  # arguments that no episode can begin with are refused too
+        return made
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         module = str(spec.entry_point).partition(":")[0]
         extra = next((extra for prefix, extra in _EXTRAS.items() if module.startswith(prefix)), "worldloom[gym]")
@@ -65,13 +66,19 @@ def make_or_refuse(spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int) 
             f"setting 'id' is {spec.id!r}, which needs a package that is not installed ({error_text(error)}): expected "
             f"it to be installed, such as by pip install '{extra}'"
         ) from None
-    except FAILURES as error:
-        problem, expected = "here", "an environment that works with the packages that are installed"
-        if kwargs:
-            problem, expected = f"with the keyword arguments {describe_kwargs(kwargs)}", "arguments that it accepts"
-        raise SettingError(
-            f"setting 'id' is {spec.id!r}, which cannot be made {problem}: expected {expected} ({error_text(error)})"
-        ) from None
+    except BaseException as error:
+        raise_interrupt(error)
+        raise refusal(spec.id, kwargs, "cannot be made", error) from None
+
+
+def refusal(env_id: str, kwargs: Mapping[str, object], problem: str, error: BaseException) -> SettingError:
+    """Return the refusal of an environment that raised an error; `problem` says when, such as 'cannot be made'."""
+    given, expected = "here", "an environment that works with the packages that are installed"
+    if kwargs:
+        given, expected = f"with the keyword arguments {describe_kwargs(kwargs)}", "arguments that it accepts"
+    return SettingError(
+        f"setting 'id' is {env_id!r}, which {problem} {given}: expected {expected} ({error_text(error)})"
+    )
 
 
 def describe_kwargs(kwargs: Mapping[str, object]) -> str:
@@ -80,9 +87,24 @@ def describe_kwargs(kwargs: Mapping[str, object]) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
+def raise_interrupt(error: BaseException) -> None:
+    """Raise an error of an environment again if it may be the user's Ctrl-C, and return for all others.
+
+    Python raises KeyboardInterrupt on the main thread alone. A server calls environments on other threads, where it is
+    the environment's own error.
+    """
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
+
+
 def error_text(error: BaseException) -> str:
     """Return the type and message of an error in one line of limited length."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    try:
+        message = str(error)
+    except BaseException as another:
+        raise_interrupt(another)
+        message = f"its text cannot be made, which raises {type(another).__name__}"
+    text = " ".join(f"{type(error).__name__}: {message}".split())
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
@@ -98,7 +120,8 @@ def _close(environment: gymnasium.Env[Any, Any]) -> None:
     try:
         with _pygame_kept():
             environment.close()
-    except FAILURES as error:
+    except BaseException as error:
+        raise_interrupt(error)
         log.info("an environment could not be closed: %s", error_text(error))
 
 

@@ -19,7 +19,13 @@ from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import CameraPlacement, Family, Spec, State, StepResult
-from worldloom.worlds.gym.environments import FAILURES, FailureLog, LaneEnvironment, make_environment, make_or_refuse
+from worldloom.worlds.gym.environments import (
+    FailureLog,
+    LaneEnvironment,
+    make_environment,
+    make_or_refuse,
+    raise_interrupt,
+)
 from worldloom.worlds.gym.permissions import find_spec, parse_kwargs
 from worldloom.worlds.gym.spaces import SpaceArrays
 from worldloom.worlds.random import mix
@@ -122,7 +128,8 @@ class Gym(Family):
                 observation, _ = state.environment[lane].env.reset(seed=seed)
                 self._keep(state, lane, observation)
                 state.failed[lane] = False
-            except FAILURES as error:
+            except BaseException as error:
+                raise_interrupt(error)
                 state.failed[lane] = True
                 self._failures.add("when an episode began, which ends with its first step", error)
 
@@ -139,8 +146,9 @@ class Gym(Family):
                 action = self._action_arrays.read([column[k] for column in columns])
                 observation, gained, has_ended, is_cut, _ = state.environment[lane].env.step(action)
                 self._keep(state, lane, observation)
-                reward[k, 0], terminated[k], truncated[k] = gained, has_ended, is_cut
-            except FAILURES as error:
+                reward[k, 0], terminated[k], truncated[k] = _as_number(gained), has_ended, is_cut
+            except BaseException as error:
+                raise_interrupt(error)
                 state.failed[lane] = True
                 reward[k, 0], terminated[k], truncated[k] = 0.0, True, False
                 self._failures.add("in a step, which ends its episode", error)
@@ -165,6 +173,13 @@ class Gym(Family):
         """Copy an observation into the state; raise ValueError or TypeError if it is not as the space says."""
         rows = [getattr(state, field)[lane, ...] for field in self._fields.values()]
         self._observation_arrays.write(observation, rows)
+
+
+def _as_number(reward: Any) -> float:
+    """Return a reward; raise TypeError if it is no number, such as None, which NumPy would take for NaN."""
+    if not hasattr(reward, "__float__"):
+        raise TypeError(f"the reward is {type(reward).__name__}: expected a number")
+    return float(reward)
 
 
 def _choose(template: gymnasium.Env[Any, Any]) -> type[Gym]:

@@ -9,7 +9,7 @@ from PIL import Image
 from worldloom.kernels.tables import I64, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Camera, State
-from worldloom.worlds.gym.environments import FAILURES, LaneEnvironment, error_text, log
+from worldloom.worlds.gym.environments import LaneEnvironment, error_text, log, raise_interrupt
 from worldloom.worlds.gym.family import Gym
 
 _RGB_ARRAY = "rgb_array"
@@ -34,7 +34,8 @@ class PictureGym(Gym):
             first = LaneEnvironment(self.make_environment())
             first.env.reset(seed=0)
             picture = _render(first)
-        except FAILURES as error:
+        except BaseException as error:
+            raise_interrupt(error)
             self._render_mode = None
             log.warning("%s has no pictures, since its render() fails: %s", self.env_id, error_text(error))
             return
@@ -55,7 +56,8 @@ class PictureGym(Gym):
                 continue
             try:
                 out[k] = _scaled(_render(state.environment[lane]), width, height)
-            except FAILURES as error:
+            except BaseException as error:
+                raise_interrupt(error)
                 self._failures.add("in render(): its frame is black", error)
         return out
 

@@ -1,6 +1,7 @@
 """Environments with their own Python code through VectorEnv: the numbers and pictures are Gymnasium's own."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -12,7 +13,12 @@ from PIL import Image
 from tests.support.gym_lanes import GymLanes
 from tests.support.odd_environments import Counting
 from worldloom.client import ServerError, VectorEnv
+from worldloom.render.assets import AssetLibrary
+from worldloom.render.scene import Scene
+from worldloom.worlds.gym.family import Gym
 from worldloom.worlds.gym.permissions import allow_gym_ids, allow_gym_kwargs
+from worldloom.worlds.lanes import RUNNING, TERMINATED
+from worldloom.worlds.pool import Pool
 
 LANES, SEED = 3, 5
 
@@ -121,7 +127,7 @@ def test_an_environment_may_truncate_by_itself() -> None:
         assert [one[4] for one in count(env, 3)] == [[False, False], [True, True], [False, False]]
 
 
-@pytest.mark.parametrize("fault", ["step", "exit", "shape", "reward"])
+@pytest.mark.parametrize("fault", ["step", "exit", "own", "cancelled", "shape", "reward", "none", "3.5"])
 def test_an_environment_that_raises_costs_its_own_lane(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     allow_gym_ids(["odd/*"])
     allow_gym_kwargs(["fault"])
@@ -140,6 +146,34 @@ def test_an_environment_that_raises_costs_its_own_lane(fault: str, caplog: pytes
     assert not np.any(truncated)
     assert [one[1] for one in counts][3:] == [0, 1], "the next episode is that of a new environment"
     assert len([one for one in caplog.records if "odd/Counting-v0 raised an error" in one.message]) == 1
+
+
+def make_pool(fault: str) -> tuple[Pool, np.ndarray]:
+    allow_gym_ids(["odd/*"])
+    allow_gym_kwargs(["fault"])
+    assets = AssetLibrary()
+    pool = Pool(Gym({"id": "odd/Counting-v0", "kwargs": f'{{"fault": "{fault}"}}'}, assets), Scene(assets))
+    lanes = pool.add(np.arange(2, dtype=np.uint64))
+    pool.begin(lanes)
+    return pool, lanes
+
+
+def step_pool(pool: Pool, lanes: np.ndarray, steps: int = 3) -> None:
+    actions = {"action.0": np.zeros((2, 1), np.int64), "action.1": np.ones((2, 1, 2), np.int8)}
+    for _ in range(steps):
+        pool.step(lanes, actions)
+
+
+def test_keyboard_interrupt_is_the_environments_own_on_other_threads_and_the_users_on_the_main_one() -> None:
+    """Python raises the user's on the main thread; a server's engine has one of its own."""
+    pool, lanes = make_pool("interrupt")
+    with ThreadPoolExecutor(1) as other:
+        other.submit(step_pool, pool, lanes).result()
+    assert pool.observe(lanes, "failed").tolist() == [False, True]
+    assert pool.status[lanes].tolist() == [RUNNING, TERMINATED]
+    pool, lanes = make_pool("interrupt")
+    with pytest.raises(KeyboardInterrupt):
+        step_pool(pool, lanes)
 
 
 def test_an_environment_whose_reset_raises_ends_with_its_first_step() -> None:
@@ -201,6 +235,19 @@ def test_final_frames_are_pictures_too() -> None:
     [
         ({"id": "CartPole-v1", "kwargs": '{"g": 1}'}, "cannot be made with the keyword arguments g=1"),
         ({"id": "FrozenLake-v1", "kwargs": '{"map_name": "9x9"}'}, "cannot be made .*KeyError"),
+        ({"id": "Ant-v5", "kwargs": '{"reset_noise_scale": -1}'}, "cannot be made with .*reset_noise_scale=-1: .*high"),
+        ({"id": "Ant-v5", "kwargs": '{"reset_noise_scale": "big"}'}, "cannot be made with .*TypeError"),
+        ({"id": "Ant-v5", "kwargs": '{"reset_noise_scale": [0.1, 0.2]}'}, "cannot be made with .*TypeError"),
+        ({"id": "Ant-v5", "kwargs": '{"contact_force_range": 5}'}, "cannot be made with .*TypeError"),
+        ({"id": "Ant-v4", "kwargs": '{"reset_noise_scale": "big"}'}, "cannot be made with .*TypeError"),
+        ({"id": "Ant-v5", "kwargs": '{"main_body": "nope"}'}, "fails in its first steps with .*KeyError"),
+        ({"id": "Ant-v5", "kwargs": '{"main_body": 99}'}, "fails in its first steps with .*main_body=99"),
+        ({"id": "Ant-v5", "kwargs": '{"healthy_z_range": [1]}'}, "fails in its first steps with .*ValueError"),
+        ({"id": "Ant-v5", "kwargs": '{"healthy_reward": [1, 2]}'}, "fails in its first steps with .*TypeError"),
+        (
+            {"id": "Ant-v5", "kwargs": '{"ctrl_cost_weight": "x"}'},
+            "fails in its first steps with .*ctrl_cost_weight='x'",
+        ),
         ({"id": "odd/Endless-v0"}, "is Sequence: expected Box"),
         ({"id": "LunarLander-v3"}, r"pip install 'gymnasium\[box2d\]'"),
         ({"id": "os:path"}, "expected the id of an environment"),

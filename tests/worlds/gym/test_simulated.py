@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.gym_lanes import GymLanes
-from tests.support.odd_environments import Point
+from tests.support.odd_environments import POINT, Point
 from worldloom.client import VectorEnv
 from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
@@ -150,10 +150,55 @@ def test_an_environment_may_replace_its_simulation(cpu: Renderer) -> None:
     after = draw(pool, lanes, cpu)
     assert np.array_equal(before[0], after[0])
     assert not np.array_equal(before[1], after[1])
-    # One with a model of another size cannot be drawn: its lane shows the first state of another environment.
-    unwrapped.model = mujoco.MjModel.from_xml_string("<mujoco/>")
-    unwrapped.data = mujoco.MjData(unwrapped.model)
-    assert np.array_equal(draw(pool, lanes, cpu)[0], before[0])
+
+
+SMALL = mujoco.MjModel.from_xml_string("<mujoco/>")
+LARGE = mujoco.MjModel.from_xml_string(POINT.replace("</worldbody>", '<geom name="more" size="1"/></worldbody>'))
+
+
+def replace_by(unwrapped: Any, fault: str) -> None:
+    """Break an environment for the renderer, in the way that `fault` says."""
+    model = unwrapped.model
+    if fault == "no data":
+        unwrapped.data = None
+    elif fault == "no attributes":
+        del unwrapped.model, unwrapped.data
+    elif fault == "another model":
+        unwrapped.model, unwrapped.data = LARGE, mujoco.MjData(LARGE)
+    elif fault == "model alone":
+        unwrapped.model = SMALL
+    elif fault == "data alone":
+        unwrapped.data = mujoco.MjData(SMALL)
+    elif fault == "material":
+        model.geom_matid[:] = 55
+    elif fault == "mesh":
+        model.geom_type[:], model.geom_dataid[:] = mujoco.mjtGeom.mjGEOM_MESH, 77
+        model.geom_size[:] *= 2
+
+
+@pytest.mark.parametrize(
+    "fault", ["no data", "no attributes", "another model", "model alone", "data alone", "material", "mesh"]
+)
+def test_a_lane_that_cannot_be_drawn_is_black_and_others_are_not_disturbed(
+    fault: str, cpu: Renderer, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool, lanes = make_pool(3)
+    unwrapped = pool.state.environment[lanes[1]].env.unwrapped
+    model, data, size = unwrapped.model, unwrapped.data, unwrapped.model.geom_size.copy()
+    ids = {name: getattr(model, name).copy() for name in ("geom_type", "geom_dataid", "geom_matid")}
+    before = draw(pool, lanes, cpu)
+    replace_by(unwrapped, fault)
+    for _ in range(2):
+        after = draw(pool, lanes, cpu)
+        assert not after[1].any()
+        assert np.array_equal(after[[0, 2]], before[[0, 2]])
+    assert len([one for one in caplog.records if "when it was drawn: its frames are black" in one.message]) == 1
+    unwrapped.model, unwrapped.data = model, data
+    model.geom_size[:] = size
+    for name, values in ids.items():
+        getattr(model, name)[:] = values
+    assert np.array_equal(draw(pool, lanes, cpu), before), "it is drawn again when it can be"
+    pool.free(lanes)
 
 
 def test_lanes_that_have_not_begun_are_drawn(cpu: Renderer) -> None:
