@@ -47,13 +47,16 @@ def describe(family: type[Family], settings: Mapping[str, object] | None = None)
             for setting in family.settings
         ]
         empty: Description = {name: [] for name in ("actions", "observations", "cameras", "labels")}
-        known = {
+        known: Description = {
             "family": family.name,
             "text": family.text,
             "seeds": family.seed_text,
             "missing": missing,
             "settings": table,
         }
+        allowed = {name: list(values) for name, values in family.allowed_values().items()}
+        if allowed:
+            known["allowed"] = allowed
         common = [_describe_spec(spec) | {"hidden": False} for spec in common_observations(family)]
         return known | {"agents": family.agents, "max_steps": None, "every_world": common} | empty
     return describe_built(family(settings, AssetLibrary()))

@@ -164,6 +164,8 @@ class Family(ABC):
     actions: tuple[Spec, ...]
     observations: tuple[Spec, ...]
     cameras: tuple[Camera, ...]
+    no_cameras_text: str = ""
+    """Why there are no cameras, and what to do: said to who asks for a frame all the same."""
 
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
         self.setting_values: dict[str, Value] = parse_settings(self.settings, settings)
@@ -177,6 +179,11 @@ class Family(ABC):
     def missing_settings(cls, given: Collection[str]) -> list[str]:
         """Return the settings that these lack; override it where one setting can replace another."""
         return [name for name in cls.required_settings if name not in given]
+
+    @classmethod
+    def allowed_values(cls) -> dict[str, tuple[str, ...]]:
+        """Return what the operator allows for settings whose choices depend on that: setting -> values or names."""
+        return {}
 
     seed_text: ClassVar[str] = (
         "Lane k of a world with seed s is the world of one lane with seed (s + k * 0x9E3779B97F4A7C15) mod 2**64; "

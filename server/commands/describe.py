@@ -41,6 +41,10 @@ def _print(of: Description) -> None:
     _print_section("Settings: type, default, range", [_setting(one) for one in of["settings"]])
     if of["missing"]:
         print()
+        for name, values in of.get("allowed", {}).items():
+            print_heading(f"Allowed here for {name}")
+            print_text(", ".join(values), indent=2)
+            print()
         print_text(f"What more there is depends on {' and '.join(of['missing'])}: say NAME=VALUE.")
         return
     agents = "one agent" if of["agents"] == 1 else f"each of {of['agents']} agents"

@@ -160,7 +160,7 @@ class AgentSpecs:
         """Observations of ended episodes are offered, too."""
         self.actions: dict[int, Spec] = dict(enumerate(pool.family.actions, start=1))
         all_specs = _all_observations(pool.family, lanes, join_settings, has_final)
-        self.observations = {spec.uid: spec for spec in _select(all_specs, join_settings.observations)}
+        self.observations = {spec.uid: spec for spec in _select(all_specs, join_settings.observations, pool.family)}
         if lanes is not None:
             layout_cache.check_size(self, tuple(self.observations.values()), "a request for all observations")
         by_name = {spec.name: spec for spec in all_specs}
@@ -291,7 +291,7 @@ def _final_observations(found: list[ObservationSpec], lanes: int) -> list[Observ
     return final
 
 
-def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None) -> list[ObservationSpec]:
+def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None, family: Family) -> list[ObservationSpec]:
     """Return the observations with these names; all without names."""
     if names is None:
         return all_specs
@@ -306,7 +306,8 @@ def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None) -> 
             )
             nearest = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            advice = f"; {family.no_cameras_text}" if family.no_cameras_text and not hint else ""
             raise InvalidArgument(
-                f"setting 'observations' names {name[:100]!r}{hint}: expected some of {', '.join(listed)}"
+                f"setting 'observations' names {name[:100]!r}{hint}: expected some of {', '.join(listed)}{advice}"
             )
     return [known[name] for name in names]

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
@@ -27,8 +28,10 @@ _EXTRAS = {
     "gymnasium.envs.box2d": "gymnasium[box2d]",
     "gymnasium.envs.phys2d": "gymnasium[jax]",
     "gymnasium.envs.tabular": "gymnasium[jax]",
+    "gymnasium.": "worldloom[gym]",
+    "gymnasium_robotics.": "worldloom[gym]",
 }
-"""Packages that environments need which worldloom[gym] does not install, by the module of the environment."""
+"""What installs the packages that environments need, by the first part of their module; the first that fits counts."""
 
 # pygame, which some environments draw with, greets on the standard output when it is imported.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -61,10 +64,14 @@ def make_or_refuse(spec: EnvSpec, kwargs: Mapping[str, object], max_steps: int) 
         return made
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         module = str(spec.entry_point).partition(":")[0]
-        extra = next((extra for prefix, extra in _EXTRAS.items() if module.startswith(prefix)), "worldloom[gym]")
+        extra = next((extra for prefix, extra in _EXTRAS.items() if module.startswith(prefix)), None)
+        missing = getattr(error, "name", None)
+        needed = f"the module {missing!r}, which cannot be imported" if missing else "a package that is not installed"
+        advice = f"it to be installed, such as by pip install '{extra}'"
+        if extra is None:
+            advice = "it to be installed, or to lie in the directory that worldloom is started in"
         raise SettingError(
-            f"setting 'id' is {spec.id!r}, which needs a package that is not installed ({error_text(error)}): expected "
-            f"it to be installed, such as by pip install '{extra}'"
+            f"setting 'id' is {spec.id!r}, which needs {needed} ({error_text(error)}): expected {advice}"
         ) from None
     except BaseException as error:
         raise_interrupt(error)
@@ -76,8 +83,11 @@ def refusal(env_id: str, kwargs: Mapping[str, object], problem: str, error: Base
     given, expected = "here", "an environment that works with the packages that are installed"
     if kwargs:
         given, expected = f"with the keyword arguments {describe_kwargs(kwargs)}", "arguments that it accepts"
+    advice = ""
+    if isinstance(error, AssertionError) and not error.args:
+        advice = "; docs/gym.md names tasks that newer packages cannot make"
     return SettingError(
-        f"setting 'id' is {env_id!r}, which {problem} {given}: expected {expected} ({error_text(error)})"
+        f"setting 'id' is {env_id!r}, which {problem} {given}: expected {expected} ({error_text(error)}){advice}"
     )
 
 
@@ -98,12 +108,15 @@ def raise_interrupt(error: BaseException) -> None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the type and message of an error in one line of limited length."""
+    """Return the type and message of an error in one line of limited length; of an assertion without one, the code."""
     try:
         message = str(error)
     except BaseException as another:
         raise_interrupt(another)
         message = f"its text cannot be made, which raises {type(another).__name__}"
+    if isinstance(error, AssertionError) and not message and error.__traceback__ is not None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"{place.line} ({os.path.basename(place.filename)}, line {place.lineno})"
     text = " ".join(f"{type(error).__name__}: {message}".split())
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 

@@ -26,7 +26,7 @@ from worldloom.worlds.gym.environments import (
     make_or_refuse,
     raise_interrupt,
 )
-from worldloom.worlds.gym.permissions import find_spec, parse_kwargs
+from worldloom.worlds.gym.permissions import allowed_arguments, allowed_ids, find_spec, parse_kwargs
 from worldloom.worlds.gym.spaces import SpaceArrays
 from worldloom.worlds.random import mix
 from worldloom.worlds.settings import Setting, parse_settings
@@ -47,7 +47,7 @@ class Gym(Family):
     text = "Environments of Gymnasium, by their ids, with the same numbers as Gymnasium gives."
     settings = (
         Setting("id", "", "The environment: an id that the server allows, such as CartPole-v1."),
-        Setting("kwargs", "", "Keyword arguments of the environment: a JSON object, or nothing."),
+        Setting("kwargs", "", "Keyword arguments of the environment: a JSON object as a text, or nothing."),
         Setting("max_steps", 0, "Steps after which an episode is interrupted; 0: as registered.", 0, 1_000_000_000),
     )
     required_settings = ("id",)
@@ -90,6 +90,11 @@ class Gym(Family):
     def make_environment(self) -> gymnasium.Env[Any, Any]:
         """Make another environment with these settings."""
         return make_environment(self._env_spec, self.env_kwargs, self._given_steps, self._render_mode)
+
+    @classmethod
+    def allowed_values(cls) -> dict[str, tuple[str, ...]]:
+        """Return the ids of environments, and the names of keyword arguments, that the operator allows."""
+        return {"id": allowed_ids(), "kwargs": allowed_arguments()}
 
     seed_text = (
         "Lane k of a world with seed s is the world of one lane with seed (s + k) mod 2**64, and Gymnasium's "

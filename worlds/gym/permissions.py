@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from worldloom.worlds.gym.environments import error_text, raise_interrupt
 from worldloom.worlds.settings import SettingError, abbreviate
 
 Argument: TypeAlias = int | float | bool | str | tuple[int | float, ...]
@@ -92,8 +93,9 @@ def import_gym_modules(modules: Iterable[str]) -> None:
     for module in modules:
         try:
             gymnasium.register_envs(importlib.import_module(module))
-        except Exception as error:  # the module is not ours and may raise anything
-            raise ValueError(f"cannot import {module!r}: {type(error).__name__}: {error}") from error
+        except BaseException as error:  # the module is not ours and may raise anything
+            raise_interrupt(error)
+            raise ValueError(f"cannot import {module!r}: {error_text(error)}") from error
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -106,7 +108,7 @@ def find_spec(env_id: str) -> EnvSpec:
     spec = gymnasium.registry.get(env_id)
     if spec is not None and _is_allowed(spec):
         return spec
-    allowed = [one.id for one in gymnasium.registry.values() if _is_allowed(one)]
+    allowed = allowed_ids()
     nearest = difflib.get_close_matches(env_id, allowed, n=1, cutoff=0.5)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     if spec is not None or any(fnmatchcase(env_id, pattern) for pattern in _id_patterns):
@@ -115,9 +117,19 @@ def find_spec(env_id: str) -> EnvSpec:
         problem = "is unknown or not allowed here"
     raise SettingError(
         f"setting 'id' is {env_id!r}, which {problem}{hint}: expected one of the {len(allowed)} ids that this server "
-        f"allows ({_describe_allowed()}); its operator allows others with --gym-id PATTERN, and imports the package "
-        "that registers them with --gym-import MODULE"
+        f"allows ({_describe_allowed()}; `worldloom describe gym` with its options lists them); its operator allows "
+        "others with --gym-id PATTERN, and imports the package that registers them with --gym-import MODULE"
     )
+
+
+def allowed_ids() -> tuple[str, ...]:
+    """Return the ids that are allowed and registered."""
+    return tuple(sorted(one.id for one in gymnasium.registry.values() if _is_allowed(one)))
+
+
+def allowed_arguments() -> tuple[str, ...]:
+    """Return the names of the keyword arguments that are allowed."""
+    return tuple(sorted(TUNING_ARGUMENTS | _more_arguments))
 
 
 def _is_allowed(spec: EnvSpec) -> bool:

@@ -13,8 +13,10 @@ from worldloom.worlds.gym.environments import LaneEnvironment, error_text, log, 
 from worldloom.worlds.gym.family import Gym
 
 _RGB_ARRAY = "rgb_array"
-_ENVIRONMENT_BYTES = 512 << 10
-"""Memory of a lane's environment, without its pictures: Python objects and surfaces of pygame."""
+_ENVIRONMENT_BYTES = 128 << 10
+"""Memory of a lane's environment, without its pictures: mostly Python objects."""
+_SURFACE_BYTES = 2 * 4 / 3
+"""Memory that an environment draws to, for each byte of its picture: two surfaces of pygame with 4 bytes a pixel."""
 
 
 class PictureGym(Gym):
@@ -24,9 +26,14 @@ class PictureGym(Gym):
         super().__init__(settings, assets)
         self._picture_bytes = 0
         self.cameras = ()
-        if _RGB_ARRAY in self.template.metadata.get("render_modes", ()):
+        modes = self.template.metadata.get("render_modes") or ()
+        if _RGB_ARRAY in modes:
             self._render_mode = _RGB_ARRAY
             self._try_picture()
+        else:
+            self._explain_no_camera(
+                f"its render modes are {', '.join(map(str, modes)) or 'none'}, without {_RGB_ARRAY}"
+            )
 
     def _try_picture(self) -> None:
         """Draw one picture: packages that only `render()` needs may be missing."""
@@ -37,16 +44,25 @@ class PictureGym(Gym):
         except BaseException as error:
             raise_interrupt(error)
             self._render_mode = None
-            log.warning("%s has no pictures, since its render() fails: %s", self.env_id, error_text(error))
+            reason = f"its render() fails: {error_text(error)}"
+            log.warning("%s has no pictures: %s", self.env_id, reason)
+            self._explain_no_camera(reason)
             return
         height, width = picture.shape[:2]
         self._picture_bytes = picture.nbytes
         text = f"The picture of the environment's render(), stretched to the frame; its own size is {width} × {height}."
         self.cameras = (Camera("eye", text, outputs=("rgb", "gray"), is_drawn=False),)
 
+    def _explain_no_camera(self, reason: str) -> None:
+        names = [spec.name for spec in self._observation_arrays.specs]
+        self.no_cameras_text = (
+            f"this environment has no pictures, for {reason}; ask for numbers alone, such as observations={names[:4]}"
+        )
+
     def memory_bytes(self, lanes: int) -> int:
-        """Estimate the memory of a pool: for each lane an environment, and a surface that it draws to."""
-        return super().memory_bytes(lanes) + lanes * (_ENVIRONMENT_BYTES + 4 * self._picture_bytes)
+        """Estimate the memory of a pool: for each lane an environment, and surfaces, which it has once it is shown."""
+        lane_bytes = _ENVIRONMENT_BYTES + int(_SURFACE_BYTES * self._picture_bytes)
+        return super().memory_bytes(lanes) + lanes * lane_bytes
 
     def picture(self, state: State, lanes: I64, camera: str, agent: int, width: int, height: int) -> U8:
         """Return what the environments show, [n, height, width, 3]; black where one cannot be drawn."""

@@ -9,6 +9,7 @@ import pytest
 
 from worldloom.server import cli
 from worldloom.worlds import registry
+from worldloom.worlds.gym.permissions import allow_gym_ids, allow_gym_kwargs
 
 TOY = ("--family", "tests.support.toy:Toy")
 
@@ -29,6 +30,19 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     out, err = capsys.readouterr()
     assert err == ""
     return out
+
+
+def test_what_the_operator_allows_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--family", "worldloom.worlds.gym.family:Gym", "--gym-id", "Ant-*", "--gym-kwarg", "brightness")
+    out = run(capsys, "describe", "gym", *options)
+    assert "Allowed here for id" in out
+    assert "Ant-v4, Ant-v5" in out
+    assert "CartPole" not in out.partition("Allowed here for id")[2]
+    described = json.loads(run(capsys, "describe", "gym", "--json", *options))
+    assert described["allowed"]["id"] == ["Ant-v4", "Ant-v5"]
+    assert {"brightness", "frame_skip"} <= set(described["allowed"]["kwargs"])
+    allow_gym_ids([])
+    allow_gym_kwargs([])
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:

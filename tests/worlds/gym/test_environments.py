@@ -7,11 +7,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pygame
 import pytest
+from gymnasium import spaces
 from PIL import Image
 
 from tests.support.gym_lanes import GymLanes
-from tests.support.odd_environments import Counting
+from tests.support.odd_environments import Counting, Sampling
 from worldloom.client import ServerError, VectorEnv
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
@@ -159,7 +161,7 @@ def make_pool(fault: str) -> tuple[Pool, np.ndarray]:
 
 
 def step_pool(pool: Pool, lanes: np.ndarray, steps: int = 3) -> None:
-    actions = {"action.0": np.zeros((2, 1), np.int64), "action.1": np.ones((2, 1, 2), np.int8)}
+    actions: dict[str, np.ndarray] = {"action.0": np.zeros((2, 1), np.int64), "action.1": np.ones((2, 1, 2), np.int8)}
     for _ in range(steps):
         pool.step(lanes, actions)
 
@@ -259,6 +261,67 @@ def test_what_cannot_be_made_is_an_error_of_the_setting(settings: dict[str, Any]
     allow_gym_ids(["*"])
     with pytest.raises(ServerError, match=f"^INVALID_ARGUMENT: .*{text}"):
         VectorEnv("local", "gym", 2, settings=settings, renderer="cpu")
+
+
+class Blind(Counting):
+    """An environment whose pictures need something that is missing."""
+
+    def render(self) -> Any:
+        raise RuntimeError("no screen")
+
+
+class Mute(Counting):
+    """An environment that cannot be made, and does not say why."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        raise AssertionError
+
+
+def register(make: Any) -> str:
+    """Register an environment of this test, and return its id."""
+    allow_gym_ids(["odd/*"])
+    gymnasium.register("odd/Own-v0", make)
+    return "odd/Own-v0"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (Blind, "its render.. fails: RuntimeError: no screen"),
+        (lambda: Sampling(spaces.Discrete(2), spaces.Discrete(2)), "its render modes are none, without rgb_array"),
+    ],
+)
+def test_who_asks_for_pictures_that_there_are_not_is_told_why_and_what_to_ask_for(make: Any, reason: str) -> None:
+    text = rf"names 'eye.rgb': .* this environment has no pictures, for {reason}; ask for .*observations=\['observation"
+    with pytest.raises(ServerError, match=text):
+        VectorEnv("local", "gym", 2, settings={"id": register(make)}, renderer="cpu")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (Mute, r"AssertionError: raise AssertionError \(test_environments.py, line \d+\)\); docs/gym.md names tasks"),
+        (
+            "no_such_module:Env",
+            "needs the module 'no_such_module', which cannot be imported .* to lie in the directory",
+        ),
+    ],
+)
+def test_the_reason_for_which_an_environment_cannot_be_made(make: Any, text: str) -> None:
+    with pytest.raises(ServerError, match=rf"^INVALID_ARGUMENT: setting 'id' is 'odd/Own-v0', which .*{text}"):
+        VectorEnv("local", "gym", 2, settings={"id": register(make)}, renderer="cpu")
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCar-v0", "Pendulum-v1"])
+def test_memory_of_a_lane_is_that_of_the_surfaces_it_draws_to(env_id: str) -> None:
+    with closing(gymnasium.make(env_id, render_mode="rgb_array")) as made:
+        made.reset(seed=0)
+        made.render()
+        surfaces = [one for one in vars(made.unwrapped).values() if isinstance(one, pygame.Surface)]
+        held = sum(one.get_pitch() * one.get_height() for one in surfaces)
+    family = Gym({"id": env_id}, AssetLibrary())
+    estimated = family.memory_bytes(10) - family.memory_bytes(9)
+    assert held <= estimated <= 1.1 * held
 
 
 def test_lanes_are_made_like_those_of_a_vector_environment() -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -88,6 +89,13 @@ def test_the_operator_allows_ids_by_patterns() -> None:
         allow_gym_ids(["os:*"])
     with pytest.raises(ValueError, match="cannot import 'no_such_module'"):
         import_gym_modules(["no_such_module"])
+
+
+def test_a_module_that_ends_the_program_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module_that_exits.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="cannot import 'module_that_exits': SystemExit: 0"):
+        import_gym_modules(["module_that_exits"])
 
 
 def refused(text: str) -> str:
