@@ -209,8 +209,9 @@ def pack_settings(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
         try:
             packed[name] = tensor_utils.pack_tensor(np.uint64(value) if is_large else value)
         except (TypeError, ValueError, OverflowError) as error:
+            hint = "; for a dict, its JSON text: json.dumps(…)" if isinstance(value, dict) else ""
             raise ValueError(
-                f"setting {name!r} is {repr(value)[:100]}: expected a number, a bool, a string, a list or bytes"
+                f"setting {name!r} is {repr(value)[:100]}: expected a number, a bool, a string, a list or bytes{hint}"
             ) from error
     return packed
 

@@ -115,3 +115,5 @@ def test_settings() -> None:
 def test_bad_settings(value: Any) -> None:
     with pytest.raises(ValueError, match=r"setting 'a' is .*: expected a number, a bool, a string, a list or bytes"):
         pack_settings({"a": value})
+    with pytest.raises(ValueError, match=r"or bytes; for a dict, its JSON text: json\.dumps"):
+        pack_settings({"kwargs": {"is_slippery": False}})
