@@ -1,20 +1,20 @@
 """Frames that become columns of a dataset, beside the states that they were drawn from."""
 
-import ctypes
 import os
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from worldloom.data.collection import EpisodeTracker
 from worldloom.data.errors import DatasetError
-from worldloom.data.files import flush_directory, remove, replace_file
+from worldloom.data.files import remove, replace_file
 from worldloom.data.finish import finish_dataset
-from worldloom.data.frame_files import Form, FrameWriter, partial_path
+from worldloom.data.frame_files import Form, FrameWriter
 from worldloom.data.index import Index, ShardEntry, cut_index, read_index
 from worldloom.data.layout import (
     DESCRIPTION_FILE,
@@ -26,13 +26,13 @@ from worldloom.data.layout import (
     Description,
     Pictures,
 )
+from worldloom.data.replacing import partial_path, put_in_place
 from worldloom.data.whole import WholeDataset, read_description
 from worldloom.data.writer import ShardWriter
 
 _SHARD_BYTES = 64 << 20
 """Size of a shard before compression; up to three are in memory."""
 _MAX_WRITERS = 2
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class DatasetFrames(FrameWriter):
@@ -60,9 +60,6 @@ class DatasetFrames(FrameWriter):
 
     def resume(self, noted: int) -> int:
         """Return the rows of complete shards; 0 and an empty directory if what is there belongs to another run."""
-        is_renamed = noted == self._description.rows and not self._is_in_place and not self._directory.exists()
-        if is_renamed and self._is_own(self._out):  # a run before was killed after that
-            return noted
         if noted and self._is_own(self._directory):
             self._index = read_index(self._directory)
             cut_index(self._directory, self._index)
@@ -96,24 +93,17 @@ class DatasetFrames(FrameWriter):
     def flush(self, done: int) -> int:
         """Return the rows of complete shards: these are on the disk."""
         if self._writer is None:
-            return done
+            return 0
         if done == self._description.rows:
             self._writer.finish()
         self._writer.check()
         return self._index.rows
 
-    def finish(self) -> list[Path]:
+    def finish(self, arguments: Mapping[str, Any]) -> list[Path]:
         """End the dataset, and put it into its place."""
-        if self._directory.exists():  # else a run before was killed after it had renamed it
-            if self._index.end is None:
-                finish_dataset(self._directory, self._description, self._index)
-            if self._is_in_place:
-                _exchange(self._directory, self._out)
-            else:
-                remove(self._out)
-                self._directory.rename(self._out)
-            flush_directory(self._out.parent)
-            remove(self._directory)
+        if self._index.end is None:
+            finish_dataset(self._directory, self._description, self._index)
+        put_in_place(self._out, arguments)
         return [self._out]
 
     def close(self) -> None:
@@ -193,14 +183,3 @@ def describe_with_frames(
         shard_steps=max(1, min(source.steps, _SHARD_BYTES // step_bytes)),
         drawn={**source.drawn, **dict.fromkeys(forms, command)},
     )
-
-
-def _exchange(one: Path, other: Path) -> None:
-    """Exchange two directories at once."""
-    library = ctypes.CDLL(None, use_errno=True)
-    code = library.renameat2(
-        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE)
-    )
-    if code:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{os.strerror(number)}, when {one} was to take the place of {other}")

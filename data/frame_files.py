@@ -12,16 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from worldloom.data.replacing import FRAMES_FILE, flush, partial_path, put_in_place
 from worldloom.demo.images import frame_colors, write_gif
 
-FRAMES_FILE = "frames.json"
-"""File in a directory of PNG files that says what they are."""
-PARTIAL_SUFFIX = ".partial"
 FILM_SUFFIXES = (".gif", ".webp")
 _MAX_FILM_BYTES = 1 << 30
 _MIN_DIGITS = 6
@@ -61,8 +59,11 @@ class FrameWriter(ABC):
         """Flush the first `done` frames to the disk, as far as possible; return how many are there."""
 
     @abstractmethod
-    def finish(self) -> list[Path]:
-        """Put what is complete into its place, and return the files and directories that there are now."""
+    def finish(self, arguments: Mapping[str, Any]) -> list[Path]:
+        """Put what is complete into its place, and return the files and directories that there are now.
+
+        `arguments` are those of the journal. A directory keeps a marker with them (`data/replacing.py`).
+        """
 
     def close(self) -> None:  # noqa: B027  # most have nothing to wait for
         """Wait for frames that are being written beside others."""
@@ -74,11 +75,6 @@ class FrameWriter(ABC):
     @abstractmethod
     def find_existing(self) -> list[Path]:
         """Return those of its files and directories that exist already."""
-
-
-def partial_path(path: Path) -> Path:
-    """Return the path beside a file or directory that it is written at."""
-    return path.with_name(path.name + PARTIAL_SUFFIX)
 
 
 class NpyFrames(FrameWriter):
@@ -118,7 +114,7 @@ class NpyFrames(FrameWriter):
             os.fsync(descriptor)
         return done
 
-    def finish(self) -> list[Path]:
+    def finish(self, arguments: Mapping[str, Any]) -> list[Path]:
         """Rename the files, one after the other."""
         self._close()
         for path in self._paths.values():
@@ -164,7 +160,7 @@ class PngFrames(FrameWriter):
         self, out: Path, names: Sequence[str], first_state: int, count: int, about: Mapping[str, object]
     ) -> None:
         """Take the number that the first state has in its file, and the content of the file that describes all."""
-        self._out, self._names, self._first_state, self._count, self._about = out, names, first_state, count, about
+        self._out, self._names, self._first_state, self._about = out, names, first_state, about
         self._digits = max(_MIN_DIGITS, len(str(first_state + count - 1)))
         self._partial = partial_path(out)
         self._unflushed: list[Path] = []
@@ -183,9 +179,7 @@ class PngFrames(FrameWriter):
     def resume(self, noted: int) -> int:
         """Return the number if the last of the files is there."""
         last = self._file_name(noted - 1)
-        folders = [self._partial, *([self._out] if noted == self._count else [])]
-        is_there = any(all((self._folder(one, name) / last).exists() for name in self._names) for one in folders)
-        if not (noted and is_there):
+        if not (noted and all((self._folder(self._partial, name) / last).exists() for name in self._names)):
             if self._partial.exists():
                 shutil.rmtree(self._partial)
             return 0
@@ -193,18 +187,15 @@ class PngFrames(FrameWriter):
 
     def flush(self, done: int) -> int:
         """Flush all files to the disk that were written since the last time."""
-        list(self._pool.map(_flush, self._unflushed, chunksize=16))
+        list(self._pool.map(flush, self._unflushed, chunksize=16))
         self._unflushed.clear()
         return done
 
-    def finish(self) -> list[Path]:
+    def finish(self, arguments: Mapping[str, Any]) -> list[Path]:
         """Add the file that describes the others, and rename the directory."""
         self._pool.shutdown()
-        if self._partial.exists():  # else a run before was killed after it had renamed it
-            (self._partial / FRAMES_FILE).write_text(json.dumps(self._about, indent=2) + "\n")
-            if self._out.exists():
-                shutil.rmtree(self._out)
-            self._partial.rename(self._out)
+        (self._partial / FRAMES_FILE).write_text(json.dumps(self._about, indent=2) + "\n")
+        put_in_place(self._out, arguments)
         return [self._out]
 
     def remove(self) -> None:
@@ -242,14 +233,6 @@ def _write_png(path: Path, pixels: np.ndarray) -> None:
     Image.fromarray(pixels).save(path, "PNG", compress_level=1)
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class FilmFrames(FrameWriter):
     """A GIF or WebP file, with several cameras and outputs side by side. Its frames are in memory until the end."""
 
@@ -279,7 +262,7 @@ class FilmFrames(FrameWriter):
         """Return 0: there is no file before the end."""
         return 0
 
-    def finish(self) -> list[Path]:
+    def finish(self, arguments: Mapping[str, Any]) -> list[Path]:
         """Encode the film, and put it into its place."""
         shown = [frame_colors(array, name.rpartition(".")[2]) for name, array in self._frames.items()]
         film = np.concatenate(shown, axis=2)

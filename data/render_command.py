@@ -1,6 +1,7 @@
 """`worldloom render`: states of a MuJoCo model in a file or a dataset become a film, PNG files, an array or columns."""
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -26,10 +27,12 @@ from worldloom.data.render_job import (
     RenderProgress,
     Stopped,
     draw_states,
+    finish_earlier,
     frame_forms,
     open_journal,
     part_size,
 )
+from worldloom.data.replacing import partial_path
 from worldloom.data.state_files import DatasetStates, StateFile, StepOrderedStates, open_states
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
 from worldloom.terminal import show_progress
@@ -114,6 +117,7 @@ def _draw(args: argparse.Namespace, signals: StopSignals) -> tuple[RenderProgres
     kind = _find_kind(args)
     if not 0.1 <= args.fps <= 1000:
         raise ValueError(f"--fps is {args.fps:g}: expected a number from 0.1 to 1000")
+    earlier = finish_earlier(args.out)
     states = open_states(args.states, args.qpos)
     if kind == "dataset":
         if not isinstance(states, DatasetStates):
@@ -125,6 +129,8 @@ def _draw(args: argparse.Namespace, signals: StopSignals) -> tuple[RenderProgres
     span = _parse_range(args.range, states.count)
     address, client_arguments = find_server(args)
     arguments = _identify(args, kind, states, span)
+    if earlier is not None and _is_same_run(earlier, arguments, kind == "dataset" and args.out.samefile(args.states)):
+        return RenderProgress(len(span), len(span), len(span), 0.0), [args.out]
     with (
         open_journal(args.out, arguments, args.overwrite) as journal,
         show_progress(f"drawing {args.out}") as update,
@@ -211,6 +217,13 @@ def _identify(args: argparse.Namespace, kind: str, states: StateFile, span: rang
     }
 
 
+def _is_same_run(earlier: Mapping[str, Any], arguments: Mapping[str, Any], is_in_place: bool) -> bool:
+    """Return True if arguments are those of an earlier run, which may have replaced the dataset of the states."""
+    some = slice(0, 1) if is_in_place else slice(None)
+    one, other = ({**run, "states": run["states"][some]} for run in (earlier, json.loads(json.dumps(arguments))))
+    return one == other
+
+
 def _open_renderer(args: argparse.Namespace, address: str, client_arguments: Mapping[str, Any]) -> MujocoRenderer:
     if parse_task(args.model) is None and address == "local" and not Path(args.model).is_file():
         raise ValueError(
@@ -269,7 +282,9 @@ def _make_command(args: argparse.Namespace, states: DatasetStates, forms: Mappin
 def _refuse_existing(args: argparse.Namespace, writer: FrameWriter, journal: Journal, count: int) -> None:
     """Raise ValueError if there is output already, unless it may be lost or is what this run has to finish."""
     existing = writer.find_existing()
-    if existing and not args.overwrite and journal.done < count:
+    # Complete files without partial ones beside them were put into their places by a run that was killed then.
+    existing = [path for path in existing if journal.done < count or partial_path(path).exists()]
+    if existing and not args.overwrite:
         raise ValueError(f"{existing[0]} exists: expected a new path; --overwrite replaces it")
 
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from worldloom.client import BadAction, ClientError, MujocoRenderer
 from worldloom.data.errors import DatasetError
-from worldloom.data.frame_files import PARTIAL_SUFFIX, Form, FrameWriter
+from worldloom.data.frame_files import Form, FrameWriter
+from worldloom.data.replacing import PARTIAL_SUFFIX, finish_replacing, read_marker, remove_marker
 from worldloom.data.state_files import StateFile
 
 _CHECKPOINT_S = 1.0
@@ -141,6 +142,23 @@ def open_journal(out: Path, arguments: Mapping[str, Any], is_overwriting: bool) 
         journal.close()
 
 
+def finish_earlier(out: Path) -> dict[str, Any] | None:
+    """Do what is left of a run that was killed when its directory was in its place; return the run's arguments.
+
+    None if there is no such run. DatasetError if another process works on the output.
+    """
+    if read_marker(out) is None:
+        return None
+    with contextlib.closing(Journal(out)) as journal:
+        arguments = read_marker(out)  # again, as another process may have ended meanwhile
+        if arguments is not None:
+            finish_replacing(out, arguments)
+        if arguments is not None or journal.arguments is None:
+            journal.remove()
+        remove_marker(out)
+    return arguments
+
+
 def _differences(before: Any, now: Mapping[str, Any]) -> str:
     if not isinstance(before, dict):
         return "its journal is damaged"
@@ -197,8 +215,10 @@ def draw_states(
                 raise Stopped("stopped as asked for")
         if writer.flush(done) == count:
             journal.note(count)
-        files = writer.finish()
+        files = writer.finish(journal.arguments)
         journal.remove()
+        for path in files:
+            remove_marker(path)  # last, as it says more than the journal
     except BaseException as error:
         writer.close()
         with contextlib.suppress(OSError):

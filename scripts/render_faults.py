@@ -1,24 +1,37 @@
 """A million states are drawn in constant memory, and by runs that are killed; no frame is missing or there twice.
 
     python -m scripts.render_faults --states 1000000 --kills 20
+    python -m scripts.render_faults --replacements
 
 A wall slides before a camera, a little farther away in each state, so the depth in a frame tells which state it shows.
 The states go through `MujocoRenderer.stream`, with breaks: the iterator is dropped, and another one takes up where it
 ended. Then `worldloom render` draws them from a file, is killed with SIGKILL at random moments, and is started again.
+
+With --replacements, runs replace a dataset by one with frames, and a directory of PNG files by another, and are killed
+before each operation on files from when the new directory is complete; the next run has to leave the same files as one
+that was never killed, with the notes that the old directory had.
 """
 
 import argparse
+import os
 import random
+import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scripts.support.server_process import WORLDLOOM
 from worldloom import MujocoRenderer
+from worldloom.data.replacing import MARKER_FILE
+from worldloom.server import cli
 
 _HIDDEN = "".join(f'<body pos="0 0 -{0.2 + 0.01 * k:g}"><geom type="sphere" size=".05"/></body>' for k in range(200))
 """Spheres behind the wall: with them, a million states take long enough for runs to be killed in the middle."""
@@ -131,6 +144,110 @@ def _is_killed(command: list[str], folder: Path, limit_s: float) -> bool:
     return False
 
 
+_NOTES = ("notes.txt", "pictures/000000.png", "shards/notes.txt", ".hidden/deep/notes.txt")
+"""Files that somebody keeps in the directory of a dataset."""
+_WATCHED = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir")
+"""Events of Python that come before operations on files."""
+
+
+def run_replacements(kinds: Sequence[str], most: int | None, chance: random.Random) -> int:
+    """Kill runs that replace a directory before operations on files, at most so many for a kind; return the kills.
+
+    Each run is a fork of this process, which must have no other threads.
+    """
+    kills = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.chdir(folder)
+        for kind in kinds:
+            words = _make_replaceable(folder / kind, kind)
+            operations = _fork_run(words, None)
+            expected = _read_files(folder / kind)
+            steps = range(1, operations + 1)
+            for step in steps if most is None else sorted(chance.sample(steps, min(most, operations))):
+                shutil.rmtree(folder / kind)
+                _make_replaceable(folder / kind, kind)
+                _fork_run(words, step)
+                found = [path.read_bytes() for path in (folder / kind).rglob("*") if path.is_file()]
+                missing = [note for note in _NOTES if note.encode() not in found]
+                if missing:
+                    raise AssertionError(f"{kind}, killed before operation {step}: {missing} are lost")
+                _fork_run(words, None)
+                if _read_files(folder / kind) != expected:
+                    left = sorted(_read_files(folder / kind).items() ^ expected.items())
+                    raise AssertionError(f"{kind}, killed before operation {step}: {[one for one, _ in left]} differ")
+                kills += 1
+    return kills
+
+
+def _make_replaceable(folder: Path, kind: str) -> list[str]:
+    """Make a directory with notes, and return the command that replaces it by frames of its states."""
+    source = folder.with_name("source")
+    if not source.exists():
+        xml = _MODEL.replace(_HIDDEN, "")
+        source.with_name("wall.xml").write_text(xml)
+        sizes = ["--observations", "qpos", "--lanes", "2", "--steps", "40", "--seed", "0"]
+        _fork_run(["collect", "mujoco", f"xml={xml}", *sizes, "-o", str(source)], None)
+    words = ["render", "--model", "wall.xml", "--size", str(_SIZE), "--renderer", "cpu", "--camera", "front"]
+    folder.mkdir()
+    out = folder / "out"
+    if kind == "dataset":
+        shutil.copytree(source, out)
+        words += ["--states", str(out), "-o", str(out)]
+    else:
+        words += ["--states", str(source), "--output", "rgb,depth", "--as", kind, "-o", str(out), "--overwrite"]
+        _fork_run(words, None)
+    for note in _NOTES:
+        (out / note).parent.mkdir(parents=True, exist_ok=True)
+        (out / note).write_text(note)
+    return words
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _fork_run(words: list[str], step: int | None) -> int:
+    """Run a command in a fork, which kills itself before an operation on files, counted from the marker on.
+
+    Returns the number of operations of a run that is not to be killed.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _run_and_exit(words, step, writer)
+    os.close(writer)
+    _, status = os.waitpid(child, 0)
+    with os.fdopen(reader) as pipe:
+        told = pipe.read()
+    expected = 0 if step is None else -signal.SIGKILL
+    if os.waitstatus_to_exitcode(status) != expected:
+        raise AssertionError(f"a run ended with {os.waitstatus_to_exitcode(status)} instead of {expected}")
+    return int(told or 0)
+
+
+def _run_and_exit(words: list[str], step: int | None, writer: int) -> None:
+    count = 0
+
+    def count_operation(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if event in _WATCHED and (count or MARKER_FILE in str(arguments[0])):
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count_operation)
+    sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
+    code = 1
+    try:
+        code = cli.main(words)
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        os.write(writer, str(count).encode())
+        os._exit(code)
+
+
 def main() -> None:
     """Run both, and print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -138,8 +255,20 @@ def main() -> None:
     parser.add_argument("--breaks", type=int, default=5, metavar="N", help="breaks of the stream")
     parser.add_argument("--kills", type=int, default=20, metavar="N", help="runs of `worldloom render` that are killed")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--replacements",
+        nargs="?",
+        type=int,
+        const=0,
+        metavar="N",
+        help="kill runs that replace directories, before each operation on files or N for each kind of directory",
+    )
     args = parser.parse_args()
     chance = random.Random(args.seed)
+    if args.replacements is not None:
+        kills = run_replacements(("dataset", "png"), args.replacements or None, chance)
+        print(f"{kills} runs that replaced a directory were killed: no file is missing or left over")
+        return
     began_s = time.monotonic()
     levels = run_stream(args.states, args.breaks, chance)
     elapsed_s = time.monotonic() - began_s

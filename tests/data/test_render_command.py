@@ -4,6 +4,7 @@ import json
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,16 @@ def test_no_frame_is_missing_or_there_twice_after_breaks_and_kills() -> None:
     assert max(levels) - levels[0] < 64 << 20, levels  # two parts of up to 32 MB; the frames of all states are 205 MB
     _, taken_up = render_faults.run_kills(100_000, 3, random.Random(1))
     assert taken_up
+
+
+def test_no_file_is_lost_when_a_run_that_replaces_a_directory_is_killed() -> None:
+    """The short form of `python -m scripts.render_faults --replacements`, in a process without threads."""
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.render_faults", "--replacements", "2"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=Path(render_faults.__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 runs that replaced a directory were killed" in done.stdout
