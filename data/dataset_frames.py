@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -42,11 +42,24 @@ class DatasetFrames(FrameWriter):
     """
 
     def __init__(
-        self, out: Path, whole: WholeDataset, forms: Mapping[str, Form], pictures: str | None, command: str
+        self,
+        out: Path,
+        whole: WholeDataset,
+        forms: Mapping[str, Form],
+        pictures: str | None,
+        command: str,
+        is_overwriting: bool,
     ) -> None:
-        """Describe the new dataset; ValueError if it cannot be. `command` is noted as the origin of the frames."""
+        """Describe the new dataset; ValueError if it cannot be. `command` is noted as the origin of the frames.
+
+        Frames that the other dataset has by the same names are replaced if `is_overwriting`.
+        """
         self._out, self._whole = out, whole
-        self._description = describe_with_frames(whole.description, forms, pictures, command)
+        source = whole.description
+        if is_overwriting:
+            source, command = _without_frames(source, forms, command)
+        self._description = describe_with_frames(source, forms, pictures, command)
+        self._kept_names = [column.name for column in source.columns]
         self._frame_names = list(forms)
         self._is_in_place = out.exists() and out.samefile(whole.directory)
         self._directory = partial_path(out)
@@ -142,12 +155,22 @@ class DatasetFrames(FrameWriter):
         lanes = self._description.lanes
         frames = {name: array.reshape(-1, lanes, *array.shape[1:]) for name, array in self._rows.items()}
         self._rows = {}
-        found = self._read([column.name for column in self._whole.description.columns], shard)
+        found = self._read(self._kept_names, shard)
         rows = {column.name: found.get(column.name, frames.get(column.name)) for column in self._description.columns}
         entry = ShardEntry(
             shard=shard, rows=found["reward"].size, files=[], generator={}, **self._episodes.advance(found)
         )
         self._pending.append(self._writer.submit(entry, rows))  # type: ignore[arg-type]  # each is in one of both
+
+
+def _without_frames(source: Description, names: Iterable[str], command: str) -> tuple[Description, str]:
+    """Return the description of a dataset without some frames, and the command that draws them after the others."""
+    columns = [column for column in source.columns if column.name not in names or not column.is_frame]
+    drawn = {name: one for name, one in source.drawn.items() if name not in names}
+    has_frames = any(column.is_frame for column in columns)
+    kept = replace(source, columns=columns, drawn=drawn, lossy_pictures=source.lossy_pictures if has_frames else "")
+    are_drawn_before = any(source.drawn.get(name) in drawn.values() for name in names)
+    return kept, f"{command} --overwrite" if are_drawn_before else command
 
 
 def describe_with_frames(
@@ -158,7 +181,7 @@ def describe_with_frames(
     for name in forms:
         if name in known:
             raise ValueError(
-                f"the dataset has a column {name} already: expected another camera or output, or another kind of output"
+                f"the dataset has a column {name} already: expected another camera or output; --overwrite draws it anew"
             )
     if source.format == "npy" and pictures not in (None, RAW):
         raise ValueError(f"pictures are {pictures!r}, the shards of the dataset are .npy files: expected raw")

@@ -1,6 +1,7 @@
 """`worldloom render`: states of a MuJoCo model in a file or a dataset become a film, PNG files, an array or columns."""
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -11,8 +12,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from worldloom.client import ClientError, MujocoRenderer
-from worldloom.client.model_sources import parse_task
+from worldloom.client.model_files import collect_model
+from worldloom.client.model_sources import load_model, parse_task
 from worldloom.data.console import (
     StopSignals,
     add_server_arguments,
@@ -32,7 +36,7 @@ from worldloom.data.render_job import (
     open_journal,
     part_size,
 )
-from worldloom.data.replacing import partial_path
+from worldloom.data.replacing import PARTIAL_SUFFIX, partial_path
 from worldloom.data.state_files import DatasetStates, StateFile, StepOrderedStates, open_states
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
 from worldloom.terminal import show_progress
@@ -88,14 +92,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--pictures", metavar="KIND", help="frames in a dataset, as for `worldloom collect` (default: as its own)"
     )
-    files.add_argument("--overwrite", action="store_true", help="replace output that exists")
+    files.add_argument(
+        "--overwrite", action="store_true", help="replace output that exists, and draw columns of frames anew"
+    )
     add_server_arguments(parser.add_argument_group("where it is drawn; in this process by default"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Draw states, and say where the frames are; return the exit code. What was stopped goes on by the same command."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else clients log that their server has ended
-    signals = StopSignals()
+    signals, given = StopSignals(), args.out
     try:
         progress, paths = _draw(args, signals)
     except (KeyboardInterrupt, Stopped) as stopped:
@@ -110,10 +116,13 @@ def run(args: argparse.Namespace) -> int:
     rate = f" at {progress.states_per_s:,.0f} states/s" if drawn else ""
     for path in paths:
         print(f"{path}: {progress.count:,} states{rate}, {format_bytes(_size(path))}")
+    if given.is_dir() and not given.samefile(args.out):  # the current directory, which others still stand in
+        print(f"{args.out} has replaced the current directory: `cd {shlex.quote(str(args.out))}` goes into the new one")
     return EXIT_OK
 
 
 def _draw(args: argparse.Namespace, signals: StopSignals) -> tuple[RenderProgress, list[Path]]:
+    args.out = _find_place(args.out)
     kind = _find_kind(args)
     if not 0.1 <= args.fps <= 1000:
         raise ValueError(f"--fps is {args.fps:g}: expected a number from 0.1 to 1000")
@@ -154,6 +163,21 @@ def _draw(args: argparse.Namespace, signals: StopSignals) -> tuple[RenderProgres
             lambda now: update(now.done / max(1, now.count), _describe(now, kind)),
             signals.poll,
         )
+
+
+def _find_place(out: Path) -> Path:
+    """Return the path of an output, which ends with a name of its own; ValueError if it cannot be one."""
+    try:
+        if out.name in ("", "..") or out.is_symlink():  # which may be a directory that is to be replaced
+            out = out.resolve()
+    except FileNotFoundError:
+        raise ValueError(f"--out is {out}, which was removed: expected a path; `cd` to a directory first") from None
+    if not out.name:
+        raise ValueError(f"--out is {out}: expected a file or directory in it, as outputs are renamed when complete")
+    whole = out.with_name(out.name.removesuffix(PARTIAL_SUFFIX))
+    if whole != out and out.with_name(f"{out.name}.jsonl").exists():
+        raise ValueError(f"--out is {out}, which a run that was stopped has left: expected {whole}, to go on with it")
+    return out
 
 
 def _find_kind(args: argparse.Namespace) -> str:
@@ -200,13 +224,11 @@ def _names(text: str | None, option: str) -> list[str] | None:
 
 def _identify(args: argparse.Namespace, kind: str, states: StateFile, span: range) -> dict[str, Any]:
     """Return everything that the frames depend on, by which a run knows that it goes on with its own output."""
-    model = Path(args.model)
-    stat = model.stat() if model.is_file() else None
     return {
         "states": [str(args.states.resolve()), *states.identity],
         "qpos": args.qpos,
         "range": [span.start, span.stop],
-        "model": [args.model, *([stat.st_size, stat.st_mtime_ns] if stat else [])],
+        "model": [args.model, *([_hash_model(args)] if Path(args.model).is_file() else [])],
         "camera": _names(args.camera, "camera"),
         "output": _names(args.output, "output"),
         "size": list(args.size),
@@ -215,6 +237,27 @@ def _identify(args: argparse.Namespace, kind: str, states: StateFile, span: rang
         "fps": args.fps if kind == "film" else None,
         "pictures": args.pictures,
     }
+
+
+def _hash_model(args: argparse.Namespace) -> str:
+    """Return a checksum of the file of a model and of all files that it refers to, wherever they are."""
+    try:
+        xml, files = collect_model(args.model)
+        return hashlib.sha256(hashlib.sha256(xml.encode()).digest() + files).hexdigest()
+    except (ValueError, OSError):
+        if args.server is not None:
+            raise  # no server could draw it
+        return _hash_compiled(args.model)
+
+
+def _hash_compiled(path: str) -> str:
+    """Return a checksum of the compiled model of a file."""
+    import mujoco  # of an extra, and without need where a server draws
+
+    model = load_model(path)
+    memory = np.empty(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, memory)
+    return hashlib.sha256(memory.data).hexdigest()
 
 
 def _is_same_run(earlier: Mapping[str, Any], arguments: Mapping[str, Any], is_in_place: bool) -> bool:
@@ -254,7 +297,8 @@ def _make_writer(
         from worldloom.data.dataset_frames import DatasetFrames  # needs libraries of an extra
 
         assert isinstance(states, DatasetStates)
-        return DatasetFrames(args.out, states.whole, forms, args.pictures, _make_command(args, states, forms))
+        command = _make_command(args, states, forms)
+        return DatasetFrames(args.out, states.whole, forms, args.pictures, command, args.overwrite)
     about = {
         "states": args.states.name,
         "model": args.model,

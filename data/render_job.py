@@ -30,6 +30,8 @@ _CHECKPOINT_S = 1.0
 _PART_BYTES = 32 << 20
 """Bytes of the frames of a part, of which up to three are in memory."""
 _MAX_PART = 4096
+DAMAGED = "damaged"
+"""Arguments of a journal that cannot be read."""
 _STATE = re.compile(r"\bstate (\d+)")
 
 
@@ -75,13 +77,16 @@ class Journal:
             raise DatasetError(f"another process draws {out}: expected it to end first") from None
         lines = self.path.read_bytes().split(b"\n")[:-1]  # half a line at the end was not written whole
         self.arguments: Any = None
-        """Arguments of the run that the journal is of; None if there was none."""
+        """Arguments of the run that the journal is of; None if there was none, DAMAGED if they are not known."""
         self.done = 0
         """States whose frames are on the disk."""
-        with contextlib.suppress(ValueError):
+        try:
             values = [json.loads(line) for line in lines]
-            if values:
-                self.arguments, self.done = values[0], max([0, *values[1:]])
+        except (ValueError, RecursionError):
+            values = [None]
+        if values:
+            is_sound = isinstance(values[0], dict) and all(type(one) is int and one >= 0 for one in values[1:])
+            self.arguments, self.done = (values[0], max([0, *values[1:]])) if is_sound else (DAMAGED, 0)
 
     def begin(self, arguments: Mapping[str, Any]) -> None:
         """Begin anew with these arguments."""
@@ -130,11 +135,18 @@ def open_journal(out: Path, arguments: Mapping[str, Any], is_overwriting: bool) 
         arguments = json.loads(json.dumps(arguments))
         if journal.arguments != arguments:
             if journal.arguments is not None and not is_overwriting:
+                if journal.arguments == DAMAGED:
+                    raise ValueError(f"{journal.path} is damaged: expected --overwrite, to begin {out} anew")
                 raise ValueError(
                     f"{out} was begun with other arguments ({_differences(journal.arguments, arguments)}): expected "
                     "the same to go on, or --overwrite to begin anew"
                 )
-            journal.begin(arguments)
+            try:
+                journal.begin(arguments)
+            except OSError as error:
+                raise DatasetError(
+                    f"cannot write the frames: {error.strerror or error}; nothing was written"
+                ) from error
         yield journal
     finally:
         if not journal.done and journal.arguments == arguments:
@@ -159,9 +171,7 @@ def finish_earlier(out: Path) -> dict[str, Any] | None:
     return arguments
 
 
-def _differences(before: Any, now: Mapping[str, Any]) -> str:
-    if not isinstance(before, dict):
-        return "its journal is damaged"
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     told = []
     for name in [name for name in now if before.get(name) != now[name]]:
         was, is_now = before.get(name), now[name]
@@ -190,17 +200,19 @@ def draw_states(
 
     Stopped if it was stopped, and other errors, tell how many frames are on the disk.
     """
-    on_disk = writer.resume(journal.done)
-    if not on_disk:
-        journal.begin(journal.arguments)
-    journal.note(on_disk)
-    count, first_done, began_s = len(span), journal.done, time.monotonic()
-    done, noted_s = first_done, began_s
+    count, began_s = len(span), time.monotonic()
+    done = first_done = 0
+    noted_s = began_s
 
     def note_done() -> None:
         journal.note(writer.flush(done))
 
     try:
+        on_disk = writer.resume(journal.done if journal.done <= count else 0)
+        if not on_disk:
+            journal.begin(journal.arguments)
+        journal.note(on_disk)
+        done = first_done = journal.done
         begins = range(span.start + done, span.stop, size)
         parts = (states.fit(states.read(k, min(k + size, span.stop)), renderer.shapes) for k in begins)
         for frames in renderer.stream(parts):

@@ -265,16 +265,15 @@ class ParquetStates(StateFile):
         while any(is_list(values.type) for is_list in self._list_types):
             self._check_nulls(name, values, first, count)
             flat = values.flatten()
-            size = len(flat) // max(1, len(values))
-            lengths = np.array([size] * len(values)) if hasattr(values.type, "list_size") else _lengths(values)
-            if name in self.shapes and not shape and len(self.shapes[name]) == 1:
-                size = self.shapes[name][0]
+            is_fixed = hasattr(values.type, "list_size")
+            lengths = np.full(len(values), values.type.list_size) if is_fixed else _lengths(values)
+            size = self.shapes[name][len(shape)] if name in self.shapes else int([*lengths[:1], 0][0])
             if (lengths != size).any():
                 wrong = int(np.flatnonzero(lengths != size)[0])
                 row = first + wrong * count // max(1, len(values))
                 raise ValueError(
                     f"{self._columns[name]} of state {row} in {self.path} has {lengths[wrong]} numbers: expected "
-                    f"{size}, as others have"
+                    f"{size}, as the first state has"
                 )
             shape.append(size)
             values = flat

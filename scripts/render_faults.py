@@ -30,6 +30,7 @@ import numpy as np
 
 from scripts.support.server_process import WORLDLOOM
 from worldloom import MujocoRenderer
+from worldloom.data import collect_command, render_command
 from worldloom.data.replacing import MARKER_FILE
 from worldloom.server import cli
 
@@ -146,6 +147,8 @@ def _is_killed(command: list[str], folder: Path, limit_s: float) -> bool:
 
 _NOTES = ("notes.txt", "pictures/000000.png", "shards/notes.txt", ".hidden/deep/notes.txt")
 """Files that somebody keeps in the directory of a dataset."""
+_COMMANDS = (collect_command, render_command)
+"""Modules that forks need: imported once, and not by each of them."""
 _WATCHED = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir")
 """Events of Python that come before operations on files."""
 
@@ -248,6 +251,28 @@ def _run_and_exit(words: list[str], step: int | None, writer: int) -> None:
         os._exit(code)
 
 
+def run_full_disk(directory: Path) -> None:
+    """Draw each kind of output into a small tmpfs at a directory that is full, then again with room."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)], check=True)
+    ballast = directory / "ballast"
+    with tempfile.TemporaryDirectory() as name:
+        _make_replaceable(Path(name) / "dataset", "dataset")
+        words = ["render", "--model", f"{name}/wall.xml", "--states", f"{name}/source", "--camera", "front"]
+        for kind, place in (("npy", "x.npy"), ("png", "x"), ("dataset", "x")):
+            ballast.write_bytes(bytes((4 << 20) - 8192))  # which leaves room for a page or two
+            command = [str(WORLDLOOM), *words, "--size", "64", "--as", kind, "-o", str(directory / place)]
+            first = subprocess.run(command, capture_output=True, text=True)
+            if first.returncode != 1 or "cannot write the frames: No space left" not in first.stderr:
+                raise AssertionError(f"a full disk ended with {first.returncode}: {first.stderr}")
+            print(f"{kind}: {first.stderr.strip().splitlines()[-1]}")
+            ballast.unlink()
+            again = subprocess.run(command, capture_output=True, text=True)
+            if again.returncode != 0:
+                raise AssertionError(f"with room it ended with {again.returncode}: {again.stderr}")
+            for path in directory.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def main() -> None:
     """Run both, and print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -263,8 +288,18 @@ def main() -> None:
         metavar="N",
         help="kill runs that replace directories, before each operation on files or N for each kind of directory",
     )
+    parser.add_argument("--full-disk", action="store_true", help="draw to a full disk, a small tmpfs")
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     chance = random.Random(args.seed)
+    if args.inside is not None:
+        run_full_disk(args.inside)
+        return
+    if args.full_disk:
+        with tempfile.TemporaryDirectory() as name:
+            namespace = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+            inside = [sys.executable, "-m", "scripts.render_faults", "--inside", name]
+            raise SystemExit(subprocess.run([*namespace, *inside]).returncode)
     if args.replacements is not None:
         kills = run_replacements(("dataset", "png"), args.replacements or None, chance)
         print(f"{kills} runs that replaced a directory were killed: no file is missing or left over")

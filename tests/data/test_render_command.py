@@ -1,11 +1,7 @@
 """`worldloom render`: files of states become films, PNG files, arrays and columns, in one run or in several."""
 
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from scripts import render_faults
-from scripts.support.server_process import WORLDLOOM
 from worldloom import MujocoRenderer
 from worldloom.data import Collector
 from worldloom.data.check import check_dataset
@@ -139,6 +133,126 @@ def test_columns_of_a_dataset(folder: Path, format: Any, place: str, capsys: pyt
     assert "has a column side.rgb already" in capsys.readouterr().err
 
 
+def make_arm_dataset(place: str = "out", **arguments: Any) -> None:
+    Collector(
+        place, "mujoco", settings={"xml": ARM}, observations=["qpos"], lanes=3, steps=60, seed=0, **arguments
+    ).run()
+
+
+def read_columns(place: str, *names: str) -> dict[str, np.ndarray]:
+    return WholeDataset(place).read(names, slice(0, 3), slice(0, 20))
+
+
+@pytest.mark.parametrize("format", ["parquet", "npy"])
+@pytest.mark.parametrize("place", ["new", "out"])
+def test_columns_are_drawn_anew_if_asked_for(
+    folder: Path, format: Any, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_arm_dataset(format=format)
+    assert render("--states", "out", "--camera", "side,top", "-o", "out") == 0
+    before = read_columns("out", "qpos", "top.rgb", "last")
+    (folder / "arm.xml").write_text(ARM.replace(".8 .3 .2 1", "0 0 1 1"))
+    assert render("--states", "out", "--as", "dataset", "-o", place) == 1
+    assert "--overwrite draws it anew" in capsys.readouterr().err
+    words = ["--states", "out", "--as", "dataset", "-o", place, "--overwrite"]
+    assert cli.main(["render", "--model", "arm.xml", "--size", "20x16", "--renderer", "cpu", *words]) == 0
+    assert check_dataset(place).is_good
+    assert not check_dataset(place).notes
+    found = read_columns(place, "qpos", "top.rgb", "last", "side.rgb")
+    for name, rows in before.items():
+        np.testing.assert_array_equal(found[name], rows)
+    with MujocoRenderer(model="arm.xml", width=20, height=16, renderer="cpu") as draw:
+        frames = draw(before["qpos"].reshape(-1, 1))["side.rgb"]
+    np.testing.assert_array_equal(found["side.rgb"].reshape(frames.shape), frames)
+    description = WholeDataset(place).description
+    assert sorted(column.name for column in description.frames) == ["side.rgb", "top.rgb"]
+    commands = list(dict.fromkeys(description.drawn.values()))  # of which the first draws side.rgb, too
+    assert [command.endswith(" --overwrite") for command in commands] == [False, True]
+
+
+def test_frames_that_are_all_drawn_anew_may_have_other_pictures(folder: Path) -> None:
+    make_arm_dataset(pictures="jpeg:50")
+    assert render("--states", "out", "-o", "out") == 0
+    assert WholeDataset("out").description.frames[0].encoding == "jpeg"
+    assert render("--states", "out", "-o", "out", "--overwrite", "--pictures", "png") == 0
+    description = WholeDataset("out").description
+    assert (description.pictures, description.lossy_pictures) == ("png:1", "")
+    assert check_dataset("out").is_good
+    rows = read_columns("out", "qpos", "side.rgb")
+    with MujocoRenderer(model=ARM, width=SIZE, height=SIZE, renderer="cpu") as draw:
+        np.testing.assert_array_equal(
+            rows["side.rgb"].reshape(60, SIZE, SIZE, 3), draw(rows["qpos"].reshape(60, 1))["side.rgb"]
+        )
+    commands = set(description.drawn.values())
+    assert len(commands) == 1
+    assert not commands.pop().endswith("--overwrite")
+
+
+def test_files_beside_a_dataset_stay(folder: Path) -> None:
+    make_arm_dataset()
+    assert render("--states", "out", "--range", ":5", "-o", "out/frames") == 0
+    (folder / "out/notes.txt").write_text("mine")
+    assert render("--states", "out", "-o", "out") == 0
+    assert (folder / "out/notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in (folder / "out/frames").iterdir()) == [
+        *(f"{k:06d}.png" for k in range(5)),
+        "frames.json",
+    ]
+    assert check_dataset("out").is_good
+    make_arm_dataset("other")
+    assert render("--states", "other", "--as", "dataset", "-o", "out", "--overwrite") == 0
+    assert (folder / "out/notes.txt").read_text() == "mine"
+    assert not list(folder.rglob("*partial*"))
+
+
+def test_the_current_directory_and_links_are_places(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_arm_dataset()
+    (folder / "link").symlink_to("out")
+    assert render("--states", "link", "--camera", "top", "-o", "link") == 0
+    assert (folder / "link").is_symlink()
+    monkeypatch.chdir(folder / "out")
+    words = ["render", "--model", "../arm.xml", "--size", "12", "--renderer", "cpu", "--states", ".", "-o"]
+    assert cli.main([*words, "."]) == 0
+    assert f"`cd {folder / 'out'}`" in capsys.readouterr().out
+    assert cli.main([*words, "."]) == 1
+    assert "which was removed: expected a path" in capsys.readouterr().err
+    os.chdir(folder)
+    assert {column.name for column in WholeDataset("out").description.frames} == {"side.rgb", "top.rgb"}
+    assert cli.main(["render", "--model", "arm.xml", "--states", "out", "-o", "/"]) == 1
+    assert "--out is /: expected a file or directory in it" in capsys.readouterr().err
+
+
+def test_what_a_stopped_run_has_left_is_no_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_arm_dataset("out.partial")
+    (folder / "out.partial.jsonl").touch()
+    assert render("--states", "out.partial", "-o", "out.partial") == 1
+    assert "expected out, to go on with it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "length", "message"),
+    [
+        (12, 5, "qpos of state 12 in rows.parquet has 5 numbers: expected 9, as the first state has"),
+        (29, 0, "qpos of state 29 in rows.parquet has 0 numbers: expected 9, as the first state has"),
+        (0, 5, "qpos of state 1 in rows.parquet has 9 numbers: expected 5, as the first state has"),
+        (0, 0, "qpos of state 1 in rows.parquet has 9 numbers: expected 0, as the first state has"),
+    ],
+)
+@pytest.mark.parametrize("group", [7, 100])
+def test_the_first_row_of_another_length_is_told(
+    folder: Path, row: int, length: int, message: str, group: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [[0.0] * (length if k == row else 9) for k in range(30)]
+    pq.write_table(pa.table({"qpos": rows}), "rows.parquet", row_group_size=group)
+    bodies = '<body><freejoint/><geom size="1"/></body><body><joint/><geom size="1"/></body></worldbody>'
+    model = ARM.replace("</worldbody>", bodies)
+    (folder / "arm.xml").write_text(model)
+    assert render("--states", "rows.parquet", "-o", "x.npy") == 1
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -187,57 +301,3 @@ def test_output_that_exists_is_replaced_only_if_asked_for(
     (folder / "mine/file").touch()
     assert render("--states", "states.npz", "-o", "mine", "--overwrite") == 1
     assert (folder / "mine/file").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["npy", "png", "dataset"])
-def test_a_killed_run_goes_on_to_the_same_bytes(folder: Path, kind: str) -> None:
-    steps = {"npy": 160_000, "png": 24_000, "dataset": 40_000}[kind]  # some seconds, of which each is noted
-    Collector("out", "mujoco", settings={"xml": ARM}, observations=["qpos"], lanes=4, steps=steps, seed=1).run()
-    place = {"npy": "x.npy", "png": "x", "dataset": "x"}[kind]
-    words = ["--model", "arm.xml", "--states", "out", "--size", "48", "--renderer", "cpu", "--as", kind]
-    assert cli.main(["render", *words, "-o", f"whole-{place}"]) == 0
-    journal, kills = folder / f"{place}.partial.jsonl", 0
-    while True:
-        run = subprocess.Popen([WORLDLOOM, "render", *words, "-o", place], stderr=subprocess.DEVNULL)
-        noted = journal.read_bytes().count(b"\n") if journal.exists() else 0
-        while run.poll() is None and kills < 3:
-            if journal.exists() and journal.read_bytes().count(b"\n") > max(1, noted):
-                run.send_signal(signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.002)
-        if run.wait() == 0:
-            break
-    assert kills >= 1
-    pairs = [(folder / f"whole-{place}", folder / place)]
-    if pairs[0][0].is_dir():
-        names = sorted(path.relative_to(pairs[0][0]) for path in pairs[0][0].rglob("*") if path.is_file())
-        assert names == sorted(
-            path.relative_to(folder / place) for path in (folder / place).rglob("*") if path.is_file()
-        )
-        pairs = [(folder / f"whole-{place}" / name, folder / place / name) for name in names]
-    for one, other in pairs:
-        assert one.read_bytes() == other.read_bytes()
-    assert not list(folder.glob("*partial*"))
-
-
-def test_no_frame_is_missing_or_there_twice_after_breaks_and_kills() -> None:
-    """The short form of `python -m scripts.render_faults --states 1000000 --kills 20`."""
-    levels = render_faults.run_stream(200_000, 3, random.Random(1))
-    assert max(levels) - levels[0] < 64 << 20, levels  # two parts of up to 32 MB; the frames of all states are 205 MB
-    _, taken_up = render_faults.run_kills(100_000, 3, random.Random(1))
-    assert taken_up
-
-
-def test_no_file_is_lost_when_a_run_that_replaces_a_directory_is_killed() -> None:
-    """The short form of `python -m scripts.render_faults --replacements`, in a process without threads."""
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.render_faults", "--replacements", "2"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=Path(render_faults.__file__).parents[1],
-    )
-    assert done.returncode == 0, done.stderr
-    assert "4 runs that replaced a directory were killed" in done.stdout
