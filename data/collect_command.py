@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -23,9 +24,19 @@ from worldloom.data.console import (
 )
 from worldloom.data.layout import CARD_FILE, DESCRIPTION_FILE, FILM_FILE, SHEET_FILE
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
+from worldloom.server.commands.families import add_families, add_family_options
 from worldloom.terminal import show_progress
 from worldloom.worlds.registry import add_family, find_family
 from worldloom.worlds.settings import parse_assignments
+
+_FAMILY_OPTIONS = {
+    "--family": "families",
+    "--model-dir": "model_dirs",
+    "--gym-id": "gym_id",
+    "--gym-import": "gym_import",
+    "--gym-kwarg": "gym_kwarg",
+}
+"""Options of families, which are not kept in a dataset, and the names of their values."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--writers", type=int, metavar="N", help="threads that encode and write (default: one a processor; npy: one)"
     )
+    add_family_options(parser)
     where = parser.add_argument_group("where it is drawn; in this process by default")
     add_server_arguments(where)
     where.add_argument(
@@ -100,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         start = "\n" if sys.stderr.isatty() else ""  # after the ^C that a terminal shows
         has_begun = (args.out / DESCRIPTION_FILE).exists()
         where = "" if args.fleet is None else f" --fleet {args.fleet}"
-        command = f"worldloom collect --resume{where} -o {args.out}"
+        command = f"worldloom collect --resume{where}{_repeat_family_options(args)} -o {args.out}"
         advice = f"go on with: {command}" if has_begun else "nothing was collected yet"
         print(f"{start}stopped; {advice}", file=sys.stderr)
         return EXIT_INTERRUPTED if signals.number is None else 128 + signals.number
@@ -128,6 +140,7 @@ def _make_collector(
     args: argparse.Namespace, should_stop: Callable[[], bool]
 ) -> Callable[[Callable[[Progress], object]], Progress]:
     """Return the function that collects, and reports its progress to a function; arguments are checked before."""
+    _add_families(args)
     arguments = _make_arguments(args)
     if args.minari is not None:
         from worldloom.data.minari_export import check_minari_id  # most collections do not need it
@@ -143,6 +156,24 @@ def _make_collector(
     make = partial(Collector, args.out, family, address=address, env_arguments=env_arguments, **arguments)
     make()  # which checks the arguments
     return lambda report: make(on_progress=report, should_stop=should_stop).run()
+
+
+def _given_family_options(args: argparse.Namespace) -> list[tuple[str, str]]:
+    """Return the options of families that were given, with their values."""
+    return [(option, str(value)) for option, name in _FAMILY_OPTIONS.items() for value in getattr(args, name) or ()]
+
+
+def _repeat_family_options(args: argparse.Namespace) -> str:
+    """Return the options of families as a part of a command, which --resume needs again."""
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in _given_family_options(args))
+
+
+def _add_families(args: argparse.Namespace) -> None:
+    given = _given_family_options(args)
+    if given and (args.server is not None or args.fleet is not None):
+        where = "--fleet" if args.server is None else "--server"
+        raise ValueError(f"{given[0][0]} with {where}: expected one of them; servers are started with such options")
+    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg)
 
 
 def _make_fleet_collector(

@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import minari
+import numpy as np
 import pytest
 
 from scripts import collect_faults
@@ -18,6 +20,7 @@ from worldloom.data.collection import Progress
 from worldloom.data.collector import Collector
 from worldloom.data.console import format_bytes, format_seconds
 from worldloom.server import cli
+from worldloom.worlds.gym import permissions
 
 SMALL = ("--lanes", "8", "--size", "12", "--seed", "3")
 
@@ -69,6 +72,72 @@ def test_a_server_gives_the_same_bytes(tmp_path: Path) -> None:
     with serving() as server:
         assert cli.main([*words, "--server", server.address, "-o", str(tmp_path / "there")]) == 0
     assert read_tree(tmp_path / "here") == read_tree(tmp_path / "there")
+
+
+LAMP = """
+import gymnasium
+import numpy as np
+
+
+class Lamp(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None, brightness=255):
+        self.render_mode, self.brightness, self.is_on = render_mode, brightness, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.is_on = int(self.np_random.integers(2))
+        return self.is_on, {}
+
+    def step(self, action):
+        self.is_on ^= int(action)
+        return self.is_on, float(self.is_on), False, False, {}
+
+    def render(self):
+        return np.full((16, 16, 3), self.is_on * self.brightness, np.uint8)
+
+
+gymnasium.register("mine/Lamp-v0", f"{__name__}:Lamp", max_episode_steps=5)
+"""
+
+
+def test_environments_of_ones_own_are_collected_in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(permissions, "_more_arguments", set())
+    monkeypatch.setattr(permissions, "_id_patterns", [])
+    (tmp_path / "collected_lamps.py").write_text(LAMP)
+    words = ["collect", "gym", "id=mine/Lamp-v0", 'kwargs={"brightness": 90}', "--observations", "eye.rgb,observation"]
+    words += ["--lanes", "2", "--steps", "40", "--size", "16", "--seed", "1", "-o", "lamps"]
+    options = ["--gym-import", "collected_lamps", "--gym-id", "mine/*", "--gym-kwarg", "brightness"]
+    assert cli.main([*words, "--server", "127.0.0.1:1", *options]) == 1
+    assert "--gym-id with --server: expected one of them" in capsys.readouterr().err
+    assert cli.main(words) == 1
+    assert "--gym-id PATTERN" in capsys.readouterr().err
+    assert not (tmp_path / "lamps").exists()
+    assert cli.main([*words, *options]) == 0
+    rows = Dataset("lamps").rows(["eye.rgb", "observation"]).batch(range(40))
+    assert set(rows["observation"].tolist()) == {0, 1}
+    np.testing.assert_array_equal(rows["eye.rgb"].max(axis=(1, 2, 3)), rows["observation"].reshape(-1) * 90)
+    del gymnasium.registry["mine/Lamp-v0"]
+
+
+def test_a_stopped_run_tells_the_options_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(self: Collector) -> None:
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d/dataset.json").touch()
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Collector, "run", stop)
+        words = ["collect", "catch", "--model-dir", str(tmp_path), "-o", str(tmp_path / "d")]
+        assert cli.main(words) == cli.EXIT_INTERRUPTED
+    told = capsys.readouterr().err
+    assert f"go on with: worldloom collect --resume --model-dir {tmp_path} -o {tmp_path / 'd'}" in told
 
 
 @pytest.mark.parametrize(
