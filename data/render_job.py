@@ -22,7 +22,7 @@ import numpy as np
 from worldloom.client import BadAction, ClientError, MujocoRenderer
 from worldloom.data.errors import DatasetError
 from worldloom.data.frame_files import Form, FrameWriter
-from worldloom.data.replacing import PARTIAL_SUFFIX, finish_replacing, read_marker, remove_marker
+from worldloom.data.replacing import PARTIAL_SUFFIX, finish_replacing, partial_path, read_marker, remove_marker
 from worldloom.data.state_files import StateFile
 
 _CHECKPOINT_S = 1.0
@@ -133,6 +133,12 @@ def open_journal(out: Path, arguments: Mapping[str, Any], is_overwriting: bool) 
     journal = Journal(out)
     try:
         arguments = json.loads(json.dumps(arguments))
+        partial = partial_path(out)
+        if journal.arguments is None and partial.exists() and not is_overwriting:
+            raise ValueError(
+                f"{partial} exists, and no journal says that a run has begun it: expected that place to be free, as "
+                f"{out.name} is written there; move it away, or --overwrite replaces it"
+            )
         if journal.arguments != arguments:
             if journal.arguments is not None and not is_overwriting:
                 if journal.arguments == DAMAGED:
@@ -149,7 +155,7 @@ def open_journal(out: Path, arguments: Mapping[str, Any], is_overwriting: bool) 
                 ) from error
         yield journal
     finally:
-        if not journal.done and journal.arguments == arguments:
+        if not journal.done and journal.arguments in (None, arguments):
             journal.remove()
         journal.close()
 

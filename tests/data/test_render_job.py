@@ -112,6 +112,17 @@ def test_a_journal_of_any_bytes_is_read_or_called_damaged(first: bytes, lines: l
         assert (journal.arguments, journal.done) == (render_job.DAMAGED, 0)
 
 
+def test_a_file_that_no_run_has_begun_is_not_removed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "arm.xml").write_text(MODEL)
+    np.save("states.npy", np.zeros((3, 1)))
+    (folder / "out.partial").mkdir()
+    (folder / "out.partial/notes.txt").touch()
+    words = ["render", "--model", "arm.xml", "--renderer", "cpu", "--states", "states.npy", "-o", "out"]
+    assert cli.main(words) == 1
+    assert "out.partial exists, and no journal says that a run has begun it" in capsys.readouterr().err
+    assert sorted(path.name for path in folder.rglob("*")) == ["arm.xml", "notes.txt", "out.partial", "states.npy"]
+
+
 @pytest.mark.parametrize("line", ['"abc"', "null", "[1]", "true", "-1", "{"])
 def test_a_damaged_journal_is_begun_anew_if_asked_for(
     folder: Path, line: str, capsys: pytest.CaptureFixture[str]
