@@ -198,7 +198,7 @@ def _make_replaceable(folder: Path, kind: str) -> list[str]:
         shutil.copytree(source, out)
         words += ["--states", str(out), "-o", str(out)]
     else:
-        words += ["--states", str(source), "--output", "rgb,depth", "--as", kind, "-o", str(out), "--overwrite"]
+        words += ["--states", str(source), "--range", ":4", "--output", "rgb,depth", "--as", kind, "-o", str(out), "--overwrite"]
         _fork_run(words, None)
     for note in _NOTES:
         (out / note).parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def _run_and_exit(words: list[str], step: int | None, writer: int) -> None:
 
     def count_operation(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
-        if event in _WATCHED and (count or MARKER_FILE in str(arguments[0])):
+        if event in _WATCHED and (count or str(arguments[0]).endswith(f"{MARKER_FILE}.tmp")):
             count += 1
             if count == step:
                 os.kill(os.getpid(), signal.SIGKILL)
