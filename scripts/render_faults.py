@@ -198,7 +198,19 @@ def _make_replaceable(folder: Path, kind: str) -> list[str]:
         shutil.copytree(source, out)
         words += ["--states", str(out), "-o", str(out)]
     else:
-        words += ["--states", str(source), "--range", ":4", "--output", "rgb,depth", "--as", kind, "-o", str(out), "--overwrite"]
+        words += [
+            "--states",
+            str(source),
+            "--range",
+            ":4",
+            "--output",
+            "rgb,depth",
+            "--as",
+            kind,
+            "-o",
+            str(out),
+            "--overwrite",
+        ]
         _fork_run(words, None)
     for note in _NOTES:
         (out / note).parent.mkdir(parents=True, exist_ok=True)

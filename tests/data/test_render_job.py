@@ -138,6 +138,7 @@ def test_a_damaged_journal_is_begun_anew_if_asked_for(
     assert (folder / "x.npy").read_bytes() == (folder / "expected.npy").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_alike_for_all_outputs() -> None:
     """On a small tmpfs, in a mount namespace of its own."""
     done = subprocess.run(
@@ -193,6 +194,7 @@ def test_no_frame_is_missing_or_there_twice_after_breaks_and_kills() -> None:
     assert taken_up
 
 
+@pytest.mark.slow
 def test_no_file_is_lost_when_a_run_that_replaces_a_directory_is_killed() -> None:
     """The short form of `python -m scripts.render_faults --replacements`, in a process without threads."""
     done = subprocess.run(
