@@ -121,7 +121,10 @@ def parse_options(options: Mapping[str, Any] | None, lanes: int, autoreset: Auto
     if not options:
         return None
     if autoreset == "next_step":
-        raise ValueError(f"options are {options!r}: expected none; all lanes are reset together, or by themselves")
+        raise ValueError(
+            f"options are {options!r}: expected none with autoreset='next_step', where all lanes are reset together "
+            "or by themselves; make the env with autoreset='same_step' or 'disabled' to reset some"
+        )
     if set(options) != {RESET_MASK}:
         raise ValueError(f"options are {options!r}: expected none, or {RESET_MASK!r} alone")
     mask = np.asarray(options[RESET_MASK])

@@ -170,7 +170,11 @@ class _ActionWriter:
         if not is_inside.all():
             first = np.unravel_index(int(np.argmin(is_inside)), is_inside.shape)
             index = [int(number) for number in first]
-            raise BadAction(f"action {self._spec.name!r} is {given[first]} at {index}: expected {self._expected}")
+            expected = self._expected
+            if not self._is_uniform:
+                low, high = (np.broadcast_to(limit, is_inside.shape)[first] for limit in (self._low, self._high))
+                expected = f"{self._spec.dtype} from {low} to {high} there"
+            raise BadAction(f"action {self._spec.name!r} is {given[first]} at {index}: expected {expected}")
 
     def _is_in_range(self, array: np.ndarray) -> bool:
         """Return whether all elements are within limits that are the same for all; NaN is inside no range."""

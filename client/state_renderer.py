@@ -11,57 +11,23 @@ All work is done on one thread of the renderer's own: while a program uses one p
 """
 
 import os
-import re
 import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from google.rpc import code_pb2
 
 from worldloom.client.arguments import parse_integer, parse_timeout
-from worldloom.client.connecting import check_transport, connect
-from worldloom.client.connections import LOCAL, Credentials, LocalConnection
-from worldloom.client.errors import BadAction, ClientError, ServerError
-from worldloom.client.model_sources import check_assets, create_uploaded, load_model, parse_task, prepare_upload
-from worldloom.client.specs import parse_specs
-from worldloom.client.state_arrays import StateBatch, StateParser, divide_states, round_up
-from worldloom.client.vector_world import Transport, VectorWorld, connection_transport, is_frame
-from worldloom.client.world import World
-from worldloom.kernels.drawing_states import (
-    DrawingJob,
-    DrawingThread,
-    FrameMemory,
-    IsCancelled,
-    check_out,
-    wait_one_behind,
-)
+from worldloom.client.connecting import check_transport
+from worldloom.client.connections import LOCAL, Credentials
+from worldloom.client.errors import ClientError
+from worldloom.client.model_sources import check_assets
+from worldloom.client.state_arrays import StateBatch, StateParser
+from worldloom.client.state_worlds import Place, StateWorlds
+from worldloom.client.vector_world import Transport
+from worldloom.kernels.drawing_states import DrawingJob, DrawingThread, wait_one_behind
 
-_MAX_LANES = 1024
-"""Most states of a batch."""
-_BATCH_BYTES = 16 << 20
-"""Bytes of the frames of a batch: so many are drawn at once without the cost of a step being felt."""
-_MAX_WORLDS = 8
-"""Worlds of different sizes and outputs that are kept open."""
 _TRANSPORTS = ("auto", "grpc", "shm", "socket")
-
-
-class _WorldKey(NamedTuple):
-    """Sort of a world: its observations, whether its actions have colours, its lanes, and its number among equals."""
-
-    names: tuple[str, ...]
-    has_colors: bool
-    lanes: int
-    number: int
-
-
-class _Pending(NamedTuple):
-    """A batch that was sent and not received: the world that draws it, and its first and last state."""
-
-    world: VectorWorld
-    first: int
-    end: int
 
 
 class MujocoRenderer:
@@ -125,20 +91,20 @@ class MujocoRenderer:
             "samples": samples,
         }
         max_lanes = None if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**20)
-        place = _Place(address, Credentials(token, tls_ca, tls_cert, tls_key), renderer, parse_timeout(timeout_s))
+        place = Place(address, Credentials(token, tls_ca, tls_cert, tls_key), renderer, parse_timeout(timeout_s))
         if cameras is not None:
             _check_names("cameras", cameras)
         _check_names("outputs", outputs)
         check_assets(assets)
         thread = DrawingThread("worldloom-states")
-        drawing = _Drawing(join_settings, max_lanes, transport)
-        self._drawing = drawing
+        worlds = StateWorlds(join_settings, max_lanes, transport)
+        self._worlds = worlds
         self._thread = thread
-        self._finish = weakref.finalize(self, thread.close, drawing.close)
+        self._finish = weakref.finalize(self, thread.close, worlds.close)
         try:
-            thread.run(lambda _: drawing.open(place, model, assets))
-            self._parser = StateParser(drawing.actions)
-            self.cameras: tuple[str, ...] = drawing.cameras
+            thread.run(lambda _: worlds.open(place, model, assets))
+            self._parser = StateParser(worlds.actions)
+            self.cameras: tuple[str, ...] = worlds.cameras
             self.shapes: dict[str, tuple[int, ...]] = self._parser.shapes
             own = [name for name in self.cameras if name != "eye"]
             self._cameras: Sequence[str] = (own or ["eye"])[:1] if cameras is None else cameras
@@ -199,9 +165,7 @@ class MujocoRenderer:
             outputs: Outputs, instead of those of the renderer.
         """
         names = self._choose_names(cameras, outputs)
-        size = (
-            self._drawing.lanes_of(names) if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**31)
-        )
+        size = self._worlds.lanes_of(names) if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**31)
         return wait_one_behind(
             self._submit(batch, names, None) for batch in self._parse_each(self._parser.split(states, size))
         )
@@ -219,15 +183,15 @@ class MujocoRenderer:
     @property
     def transport(self) -> str:
         """The transport that is used: `local`, `socket`, `shm` or `grpc`."""
-        return self._drawing.used_transport
+        return self._worlds.used_transport
 
     def _submit(
         self, batch: StateBatch, names: tuple[str, ...], out: Mapping[str, np.ndarray] | None
     ) -> DrawingJob[dict[str, np.ndarray]]:
         if not self._finish.alive:
             raise ClientError("the renderer is closed: expected an open one; make another")
-        drawing = self._drawing
-        return self._thread.submit(lambda is_cancelled: drawing.draw(batch, names, out, is_cancelled))
+        worlds = self._worlds
+        return self._thread.submit(lambda is_cancelled: worlds.draw(batch, names, out, is_cancelled))
 
     def _parse_each(self, parts: Iterable[Any]) -> Iterator[StateBatch]:
         first = 0
@@ -257,144 +221,11 @@ class MujocoRenderer:
             if camera not in self.cameras:
                 raise ValueError(f"camera {camera!r} is not the model's: expected some of {', '.join(self.cameras)}")
         for output in outputs:
-            if output not in self._drawing.outputs:
+            if output not in self._worlds.outputs:
                 raise ValueError(
-                    f"output {output!r} does not exist: expected some of {', '.join(self._drawing.outputs)}"
+                    f"output {output!r} does not exist: expected some of {', '.join(self._worlds.outputs)}"
                 )
         return names
-
-
-class _Place(NamedTuple):
-    """The engine or server that draws, and how to reach it."""
-
-    address: str
-    credentials: Credentials
-    renderer: str
-    timeout_s: float
-
-
-class _Drawing:
-    """A model at an engine or a server, and worlds that draw its states. Used on the renderer's thread."""
-
-    def __init__(self, join_settings: Mapping[str, Any], max_lanes: int | None, transport: Transport) -> None:
-        self._join_settings = join_settings
-        self._max_lanes = max_lanes
-        """Most states of a batch, if the user has said so."""
-        self._transport: Transport = transport
-        self._worlds: dict[_WorldKey, VectorWorld] = {}
-        self._memory = FrameMemory()
-        self._model_settings: dict[str, Any] = {}
-        self._root: World | None = None
-        """A world that keeps the model loaded, and is not stepped."""
-
-    def open(self, place: _Place, model: Any, assets: Mapping[str, bytes] | None) -> None:
-        """Connect, load the model there, and find out its cameras and actions."""
-        transport = connection_transport(self._transport)
-
-        def create(settings: dict[str, Any]) -> World:
-            self._model_settings = settings
-            connection = connect(place.address, place.credentials, place.renderer, place.timeout_s, transport)
-            return World(connection, self._settings(has_colors=True))
-
-        if place.address == LOCAL:
-            task = parse_task(model)
-            loaded = load_model(model, assets) if task is None else None
-            connection = connect(LOCAL, place.credentials, place.renderer, place.timeout_s, transport)
-            assert isinstance(connection, LocalConnection)
-            self._model_settings = {"model": task or connection.offer_model(loaded)}
-            root = World(connection, self._settings(has_colors=True))
-        else:
-            root = create_uploaded(create, prepare_upload(model, assets))
-        self._root = root
-        specs = root.join({"width": 1, "height": 1})
-        self.actions = parse_specs(specs.actions.items())
-        observations = parse_specs(specs.observations.items())
-        self._pixel_bytes = {name: spec.size_bytes for name, spec in observations.items() if is_frame(name)}
-        self.cameras = tuple(name.removesuffix(".rgb") for name in observations if name.endswith(".rgb"))
-        first = f"{self.cameras[0]}."
-        self.outputs = tuple(name.removeprefix(first) for name in self._pixel_bytes if name.startswith(first))
-
-    @property
-    def used_transport(self) -> str:
-        """The transport that is used, which is known for certain once something was drawn."""
-        kinds = {world.transport for world in list(self._worlds.values())}
-        if kinds or self._root is None:
-            return kinds.pop() if kinds else self._transport
-        return self._root.connection.transport
-
-    def _settings(self, has_colors: bool) -> dict[str, Any]:
-        return {"family": "mujoco", "drive": "state", "colors": has_colors, **self._model_settings}
-
-    def lanes_of(self, names: tuple[str, ...]) -> int:
-        """Return the most states that are drawn at once with these observations."""
-        if self._max_lanes is not None:
-            return self._max_lanes
-        pixels = int(self._join_settings["width"]) * int(self._join_settings["height"])
-        state_bytes = pixels * sum(self._pixel_bytes[name] for name in names)
-        fitting = max(1, _BATCH_BYTES // state_bytes)
-        return min(_MAX_LANES, 1 << (fitting.bit_length() - 1))
-
-    def draw(
-        self,
-        batch: StateBatch,
-        names: tuple[str, ...],
-        out: Mapping[str, np.ndarray] | None,
-        is_cancelled: IsCancelled,
-    ) -> dict[str, np.ndarray]:
-        """Draw states, batch by batch, and return their frames."""
-        largest = self.lanes_of(names)
-        world = self._world(_WorldKey(names, batch.has_colors, min(largest, round_up(max(1, batch.count))), 0))
-        specs = {name: world.observations[name] for name in names}
-        forms = {name: ((batch.count, *spec.shape[1:]), np.dtype(spec.dtype)) for name, spec in specs.items()}
-        frames = self._memory.take(forms) if out is None else check_out(out, forms)
-        pending: deque[_Pending] = deque()
-        is_local = world.connection.transport == LOCAL
-        try:
-            for number, (first, end, lanes) in enumerate(divide_states(batch.count, largest)):
-                if is_cancelled():
-                    raise ClientError("drawing was interrupted, or the renderer was closed")
-                key = _WorldKey(names, batch.has_colors, lanes, 0 if is_local else number % 2)
-                world = self._world(key)
-                target = None
-                if is_local and end - first == lanes:
-                    target = world.make_target({name: frames[name][first:end] for name in names}, None)
-                world.send_valid(batch.actions(first, end, lanes), target)
-                pending.append(_Pending(world, first, end))
-                if is_local or len(pending) > 1:
-                    _receive(pending.popleft(), frames, batch)
-            while pending:
-                _receive(pending.popleft(), frames, batch)
-        except BaseException:
-            for one in pending:
-                one.world.drop_step()
-            raise
-        return frames
-
-    def _world(self, key: _WorldKey) -> VectorWorld:
-        """Return the world of this sort, created if there is none; the one that was not used for longest is closed."""
-        world = self._worlds.pop(key, None)
-        if world is None:
-            while len(self._worlds) >= _MAX_WORLDS:
-                self._worlds.pop(next(iter(self._worlds))).close()
-            world = self._create_world(key)
-        self._worlds[key] = world
-        return world
-
-    def _create_world(self, key: _WorldKey) -> VectorWorld:
-        settings = {**self._settings(key.has_colors), "lanes": key.lanes, "seed": 0}
-        assert self._root is not None
-        created = World(self._root.connection.open_sibling(), settings)
-        world = VectorWorld(created, key.names, join_settings=self._join_settings, transport=self._transport)
-        world.step_unobserved({})  # the first step of a world begins its episode, and ignores actions
-        return world
-
-    def close(self) -> None:
-        """Close all worlds."""
-        for world in self._worlds.values():
-            world.close()
-        self._worlds.clear()
-        if self._root is not None:
-            self._root.close()
 
 
 def _check_names(argument: str, value: object) -> None:
@@ -402,23 +233,3 @@ def _check_names(argument: str, value: object) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence):
         example = value if isinstance(value, str) else {"cameras": "side", "outputs": "rgb"}[argument]
         raise TypeError(f"{argument} is {value!r}: expected a list of names, such as [{example!r}]")
-
-
-def _receive(pending: _Pending, frames: Mapping[str, np.ndarray], batch: StateBatch) -> None:
-    """Receive the frames of a batch, and copy them to their places unless they were drawn there."""
-    try:
-        found = pending.world.receive()
-    except ServerError as error:
-        if error.code != code_pb2.INVALID_ARGUMENT:
-            raise
-        first = batch.first + pending.first
-        text = _LANE.sub(lambda match: f"state {first + int(match[1])}", error.text.removeprefix("action "))
-        raise BadAction(text) from error
-    count = pending.end - pending.first
-    for name, array in frames.items():
-        target, drawn = array[pending.first : pending.end], found[name][:count]
-        if drawn.ctypes.data != target.ctypes.data:
-            np.copyto(target, drawn)
-
-
-_LANE = re.compile(r"\blane (\d+)")

@@ -26,7 +26,7 @@ from worldloom.data.layout import (
     Description,
     Pictures,
 )
-from worldloom.data.replacing import partial_path, put_in_place
+from worldloom.data.replacing import begin_partial, partial_path, put_in_place
 from worldloom.data.whole import WholeDataset, read_description
 from worldloom.data.writer import ShardWriter
 
@@ -78,7 +78,7 @@ class DatasetFrames(FrameWriter):
             cut_index(self._directory, self._index)
         if not self._index.shards:
             remove(self._directory)
-            (self._directory / SHARDS_DIRECTORY).mkdir(parents=True)
+            (begin_partial(self._out) / SHARDS_DIRECTORY).mkdir()
             replace_file(self._directory / DESCRIPTION_FILE, self._description.to_json())
         for entry in self._index.shards:
             names = ("last", "reward", "terminated", "truncated")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from worldloom.data.replacing import FRAMES_FILE, flush, partial_path, put_in_place
+from worldloom.data.replacing import FRAMES_FILE, begin_partial, flush, partial_path, put_in_place
 from worldloom.demo.images import frame_colors, write_gif
 
 FILM_SUFFIXES = (".gif", ".webp")
@@ -168,9 +168,11 @@ class PngFrames(FrameWriter):
 
     def write(self, first: int, frames: Mapping[str, np.ndarray]) -> None:
         """Encode and write frames in several threads."""
+        if not self._partial.exists():
+            begin_partial(self._out)
         for name, array in frames.items():
             folder = self._folder(self._partial, name)
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
             paths = [folder / self._file_name(first + k) for k in range(len(array))]
             images = as_png_pixels(array, name)
             self._unflushed += paths

@@ -6,22 +6,26 @@ and the rest is removed. A run may be killed at any moment: the marker in `OUT` 
 happened, and which run has made it, even if that has replaced the very dataset that it had read.
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from worldloom.data.errors import DatasetError
+from worldloom.data.errors import DamagedDataset, DatasetError
 
 PARTIAL_SUFFIX = ".partial"
 FRAMES_FILE = "frames.json"
 """File in a directory of PNG files that says what they are."""
 MARKER_FILE = ".render.json"
 """File in a new directory with the arguments of the run that wrote it, until nothing is left to do."""
+_INDEX_FILE, _SUMMARIES = "index.jsonl", ("README.md", "contact_sheet.png", "film.gif")
+"""Files of datasets, as in `data/layout.py`: the index, and those that show the rest to people."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -54,6 +58,18 @@ _LAYOUTS = {
 def partial_path(path: Path) -> Path:
     """Return the path beside a file or directory that it is written at."""
     return path.with_name(path.name + PARTIAL_SUFFIX)
+
+
+def begin_partial(out: Path) -> Path:
+    """Create the directory that is written before it replaces another, with the other's permissions; return it."""
+    partial = partial_path(out)
+    partial.mkdir(parents=True, exist_ok=True)
+    if out.is_dir():
+        status = out.stat()
+        with contextlib.suppress(PermissionError):  # only the superuser gives files away
+            os.chown(partial, status.st_uid, status.st_gid)
+        partial.chmod(stat.S_IMODE(status.st_mode))
+    return partial
 
 
 def put_in_place(out: Path, arguments: Mapping[str, Any]) -> None:
@@ -135,8 +151,26 @@ def _find_others(directory: Path, layout: _Layout, inner: str = "") -> Iterator[
         is_folder = path.is_dir() and not path.is_symlink()
         if is_folder and layout.folders.fullmatch(name) and not (path / FRAMES_FILE).exists():
             yield from _find_others(directory, layout, name)
-        elif is_folder or not layout.files.fullmatch(name):
+        elif is_folder or not layout.files.fullmatch(name) or not _is_as_written(path):
             yield path
+
+
+def _is_as_written(path: Path) -> bool:
+    """Return False for a card, contact sheet or film that the index of its dataset does not have with these contents.
+
+    Without an index, the directory is being removed, and everything else has been taken from it.
+    """
+    if path.name not in _SUMMARIES or not path.with_name(_INDEX_FILE).exists():
+        return True
+    from worldloom.data.files import checksum_of_file  # which needs an extra
+    from worldloom.data.index import read_index
+
+    try:
+        end = read_index(path.parent).end
+    except DamagedDataset:
+        return False
+    entries = [] if end is None else [(one.name, one.size_bytes, one.checksum) for one in end.files]
+    return (path.name, *checksum_of_file(path)) in entries
 
 
 def _exchange(one: Path, other: Path) -> None:

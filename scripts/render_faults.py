@@ -113,9 +113,11 @@ def run_kills(count: int, kills: int, chance: random.Random) -> tuple[int, int]:
         while killed < kills:
             while not out.exists():
                 limit_s = _START_S + chance.random() * _KILL_RANGE_S if killed < kills else _LONGEST_S
-                if _is_killed(command, folder, limit_s):
+                # Every second one once some frames are on the disk, however fast the machine is.
+                noted = journal if killed % 2 and killed < kills else None
+                if _is_killed(command, folder, limit_s, noted):
                     killed += 1
-                    taken_up += journal.exists() and journal.read_bytes().count(b"\n") > 1
+                    taken_up += _has_notes(journal)
             frames = np.load(out, mmap_mode="r")
             if len(frames) != count:
                 raise AssertionError(f"{len(frames)} frames: expected {count}")
@@ -129,9 +131,18 @@ def run_kills(count: int, kills: int, chance: random.Random) -> tuple[int, int]:
     return files, taken_up
 
 
-def _is_killed(command: list[str], folder: Path, limit_s: float) -> bool:
-    """Run a command, and kill it after some time; return False if it has ended before."""
+def _has_notes(journal: Path) -> bool:
+    """Return True if a journal says that frames are on the disk."""
+    return journal.exists() and journal.read_bytes().count(b"\n") > 1
+
+
+def _is_killed(command: list[str], folder: Path, limit_s: float, journal: Path | None) -> bool:
+    """Run a command, and kill it after some time, or as soon as a journal has notes; return False if it has ended."""
     run = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if journal is not None:
+        while run.poll() is None and not _has_notes(journal):
+            time.sleep(0.01)
+        limit_s = 0.0 if run.poll() is None else _LONGEST_S
     try:
         _, errors = run.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:

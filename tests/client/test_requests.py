@@ -77,7 +77,7 @@ PULL = Spec(4, "pull", "float32", (2,), np.array([0, 5], np.float32), np.array([
         (MOVE, [0, 0, 2], "'move' is 2 at [2]"),
         (MOVE, np.array([0, 0, 2**63], np.uint64), "'move' is 9223372036854775808 at [2]"),
         (FREE, [0, 0, 2**31], "'free' is 2147483648 at [2]: expected int32 [3]"),
-        (PULL, [0.5, 0.5], "'pull' is 0.5 at [1]: expected float32 [2] from 0.0…5.0 to 1.0…6.0"),
+        (PULL, [0.5, 0.5], "'pull' is 0.5 at [1]: expected float32 from 5.0 to 6.0 there"),
     ],
 )
 def test_bad_actions(spec: Spec, value: Any, words: str) -> None:

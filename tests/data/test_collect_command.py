@@ -99,7 +99,7 @@ class Lamp(gymnasium.Env):
         return np.full((16, 16, 3), self.is_on * self.brightness, np.uint8)
 
 
-gymnasium.register("mine/Lamp-v0", f"{__name__}:Lamp", max_episode_steps=5)
+gymnasium.register("mine/CollectedLamp-v0", f"{__name__}:Lamp", max_episode_steps=5)
 """
 
 
@@ -111,7 +111,14 @@ def test_environments_of_ones_own_are_collected_in_process(
     monkeypatch.setattr(permissions, "_more_arguments", set())
     monkeypatch.setattr(permissions, "_id_patterns", [])
     (tmp_path / "collected_lamps.py").write_text(LAMP)
-    words = ["collect", "gym", "id=mine/Lamp-v0", 'kwargs={"brightness": 90}', "--observations", "eye.rgb,observation"]
+    words = [
+        "collect",
+        "gym",
+        "id=mine/CollectedLamp-v0",
+        'kwargs={"brightness": 90}',
+        "--observations",
+        "eye.rgb,observation",
+    ]
     words += ["--lanes", "2", "--steps", "40", "--size", "16", "--seed", "1", "-o", "lamps"]
     options = ["--gym-import", "collected_lamps", "--gym-id", "mine/*", "--gym-kwarg", "brightness"]
     assert cli.main([*words, "--server", "127.0.0.1:1", *options]) == 1
@@ -123,7 +130,7 @@ def test_environments_of_ones_own_are_collected_in_process(
     rows = Dataset("lamps").rows(["eye.rgb", "observation"]).batch(range(40))
     assert set(rows["observation"].tolist()) == {0, 1}
     np.testing.assert_array_equal(rows["eye.rgb"].max(axis=(1, 2, 3)), rows["observation"].reshape(-1) * 90)
-    del gymnasium.registry["mine/Lamp-v0"]
+    del gymnasium.registry["mine/CollectedLamp-v0"]
 
 
 def test_a_stopped_run_tells_the_options_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

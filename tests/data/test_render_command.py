@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,35 @@ def test_files_beside_a_dataset_stay(folder: Path) -> None:
     assert render("--states", "other", "--as", "dataset", "-o", "out", "--overwrite") == 0
     assert (folder / "out/notes.txt").read_text() == "mine"
     assert not list(folder.rglob("*partial*"))
+
+
+def test_files_of_ones_own_by_the_names_of_others_stay(folder: Path) -> None:
+    make_arm_dataset()
+    (folder / "out/film.gif").write_text("mine")
+    card = (folder / "out/README.md").read_text()
+    (folder / "out/README.md").write_text(f"{card}And this, by hand.")
+    assert render("--states", "out", "-o", "out") == 0
+    assert (folder / "out/film.gif").read_bytes()[:3] == b"GIF"
+    assert (folder / "out/film.gif~").read_text() == "mine"
+    assert (folder / "out/README.md~").read_text().endswith("And this, by hand.")
+    assert not (folder / "out/contact_sheet.png~").exists()
+    assert render("--states", "out", "--camera", "top", "-o", "out") == 0
+    assert sorted(path.name for path in (folder / "out").iterdir() if path.name.endswith("~")) == [
+        "README.md~",
+        "film.gif~",
+    ]
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o2770])
+def test_a_directory_that_is_replaced_keeps_its_permissions(folder: Path, mode: int) -> None:
+    make_arm_dataset()
+    (folder / "out").chmod(mode)
+    assert render("--states", "out", "-o", "out") == 0
+    assert stat.S_IMODE((folder / "out").stat().st_mode) == mode
+    assert render("--states", "out", "-o", "frames") == 0
+    (folder / "frames").chmod(mode)
+    assert render("--states", "out", "-o", "frames", "--overwrite") == 0
+    assert stat.S_IMODE((folder / "frames").stat().st_mode) == mode
 
 
 def test_the_current_directory_and_links_are_places(

@@ -7,6 +7,8 @@ import pytest
 
 from worldloom.data import layout
 from worldloom.data.errors import DatasetError
+from worldloom.data.files import StoredFile, checksum_of_file
+from worldloom.data.index import EndEntry, append_entry
 from worldloom.data.replacing import MARKER_FILE, put_in_place, read_marker, remove_marker
 
 OWN = {
@@ -40,6 +42,17 @@ def make_files(folder: Path, names: list[str], content: str) -> None:
         (folder / name).write_text(content)
 
 
+def write_index(folder: Path) -> None:
+    """Write an index that ends with the files that show a dataset to people, as they are."""
+    files = [
+        StoredFile(name, *checksum_of_file(folder / name))
+        for name in (layout.CARD_FILE, layout.SHEET_FILE, layout.FILM_FILE)
+        if (folder / name).exists()
+    ]
+    (folder / layout.INDEX_FILE).unlink()
+    append_entry(folder, EndEntry(rows=0, episodes=0, return_sum=0.0, length_sum=0, files=files))
+
+
 def read_files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
@@ -48,6 +61,8 @@ def read_files(folder: Path) -> dict[str, str]:
 def test_what_is_not_of_the_layout_stays(tmp_path: Path, kind: str) -> None:
     out, new = tmp_path / "out", tmp_path / "out.partial"
     make_files(out, OWN[kind] + OTHERS[kind], "old")
+    if kind == "dataset":
+        write_index(out)
     (out / "link").symlink_to(tmp_path)
     make_files(new, OWN[kind][:3], "new")
     put_in_place(out, {"as": kind})

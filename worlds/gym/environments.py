@@ -5,6 +5,7 @@ import copy
 import importlib
 import logging
 import os
+import re
 import sys
 import threading
 import traceback
@@ -20,6 +21,7 @@ from worldloom.worlds.settings import SettingError
 
 log = logging.getLogger("worldloom.worlds")
 
+_NUMBER = re.compile(r"\d+")
 _MAX_TEXT = 300
 """Most characters of an error's text that are repeated."""
 _MAX_LOGGED = 32
@@ -163,6 +165,7 @@ class FailureLog:
     def add(self, what: str, error: BaseException) -> None:
         """Log that an environment raised an error; `what` says in which call, and what follows from it."""
         reason = f"{what}: {error_text(error)}"
-        if reason not in self._reasons and len(self._reasons) < _MAX_LOGGED:
-            self._reasons.add(reason)
+        key = _NUMBER.sub("0", reason)  # reasons that differ in a number are one
+        if key not in self._reasons and len(self._reasons) < _MAX_LOGGED:
+            self._reasons.add(key)
             log.warning("an environment %s raised an error %s", self._env_id, reason)

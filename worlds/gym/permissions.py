@@ -115,10 +115,14 @@ def find_spec(env_id: str) -> EnvSpec:
         problem = "is not allowed here" if spec is not None else "is not registered here"
     else:
         problem = "is unknown or not allowed here"
+    allows = (
+        f"one of the {len(allowed)} ids that are allowed ({_describe_allowed()}; `worldloom describe gym` lists them)"
+    )
+    if not allowed:
+        allows = f"an id like {_describe_allowed()}, of which none is registered"
     raise SettingError(
-        f"setting 'id' is {env_id!r}, which {problem}{hint}: expected one of the {len(allowed)} ids that this server "
-        f"allows ({_describe_allowed()}; `worldloom describe gym` with its options lists them); its operator allows "
-        "others with --gym-id PATTERN, and imports the package that registers them with --gym-import MODULE"
+        f"setting 'id' is {env_id!r}, which {problem}{hint}: expected {allows}; --gym-id PATTERN allows others, and "
+        "--gym-import MODULE imports the package that registers them"
     )
 
 
