@@ -165,7 +165,7 @@ class Family(ABC):
     observations: tuple[Spec, ...]
     cameras: tuple[Camera, ...]
     no_cameras_text: str = ""
-    """Why there are no cameras, and what to do: said to who asks for a frame all the same."""
+    """Reason for having no cameras, and advice, for errors of those who ask for a frame all the same."""
 
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
         self.setting_values: dict[str, Value] = parse_settings(self.settings, settings)

@@ -33,7 +33,7 @@ _EXTRAS = {
     "gymnasium.": "worldloom[gym]",
     "gymnasium_robotics.": "worldloom[gym]",
 }
-"""What installs the packages that environments need, by the first part of their module; the first that fits counts."""
+"""Extras that install the packages of environments, by the beginning of their modules; the first that fits counts."""
 
 # pygame, which some environments draw with, greets on the standard output when it is imported.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
