@@ -141,7 +141,8 @@ def test_lost_servers_and_collectors_change_no_byte(fleet: Fleet, undisturbed: A
     arguments = {**SMALL, "policy": "fleet_policies:act", "parts": PARTS}
     collect_on_fleet(fleet, "lost", "catch", on_progress=disturb, on_part=events.append, **arguments)
     lost = {one.place.path: one.report for one in events.of("failed") + events.of("moved")}
-    assert lost.keys() == {one.place.path for one in events.of("started")[:SERVERS]}
+    # Another part may have begun on the server before its loss was noticed.
+    assert lost.keys() >= {one.place.path for one in events.of("started")[:SERVERS]}
     assert "the collector was ended by signal 9" in {one.error for one in lost.values()}
     assert read_tree(Path("lost")) == read_tree(undisturbed[0])
 
