@@ -16,7 +16,7 @@ import numpy as np
 from worldloom.data.check import require_good
 from worldloom.data.collection import EpisodeTracker
 from worldloom.data.errors import DatasetError
-from worldloom.data.files import TEMPORARY_SUFFIX, flush_directory, lock_directory, remove, replace_file
+from worldloom.data.files import TEMPORARY_SUFFIX, lock_directory, remove, replace_file
 from worldloom.data.finish import finish_dataset
 from worldloom.data.index import Index, ShardEntry
 from worldloom.data.layout import (
@@ -28,6 +28,7 @@ from worldloom.data.layout import (
     Format,
     Pictures,
 )
+from worldloom.data.replacing import flush
 from worldloom.data.whole import WholeDataset
 from worldloom.data.writer import ShardWriter
 
@@ -80,9 +81,9 @@ def beside(target: Path) -> Iterator[Path]:
                 remove(path)  # of an export that was killed
             try:
                 yield temporary
-                flush_directory(temporary)
+                flush(temporary)
                 temporary.rename(target)
-                flush_directory(target.parent)
+                flush(target.parent)
             except BaseException:
                 remove(temporary)
                 raise

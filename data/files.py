@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worldloom.data.errors import DatasetError
+from worldloom.data.replacing import flush
 from worldloom.extras import explain_missing_extra
 
 with explain_missing_extra("worldloom.data", "data"):
@@ -79,17 +80,8 @@ def replace_file(path: Path, data: bytes) -> StoredFile:
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     size, checksum = write_pieces(temporary, [data])
     temporary.rename(path)
-    flush_directory(path.parent)
+    flush(path.parent)
     return StoredFile(path.name, size, checksum)
-
-
-def flush_directory(path: Path) -> None:
-    """Flush the names of a directory to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

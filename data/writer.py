@@ -11,11 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from worldloom.data.files import TEMPORARY_SUFFIX, StoredFile, flush_directory, remove, write_pieces
+from worldloom.data.files import TEMPORARY_SUFFIX, StoredFile, remove, write_pieces
 from worldloom.data.index import ShardEntry, append_entry
 from worldloom.data.layout import Arrays, Description
 from worldloom.data.npy_shards import npy_directory, npy_files
 from worldloom.data.parquet_shards import ParquetEncoder, parquet_path
+from worldloom.data.replacing import flush
 
 
 class ShardStore:
@@ -38,13 +39,13 @@ class ShardStore:
             for name, pieces in npy_files(self._description, rows).items():
                 size, checksum = write_pieces(temporary / name, pieces)
                 files.append(StoredFile(f"{npy_directory(shard)}/{name}", size, checksum))
-            flush_directory(temporary)
+            flush(temporary)
         except BaseException:
             remove(temporary)
             raise
         remove(place)  # of a run that stopped before the shard entered the index
         temporary.rename(place)
-        flush_directory(place.parent)
+        flush(place.parent)
         return files
 
     def _store_parquet(self, encoder: ParquetEncoder, shard: int, rows: Arrays) -> list[StoredFile]:
@@ -52,7 +53,7 @@ class ShardStore:
         temporary = place.with_name(place.name + TEMPORARY_SUFFIX)
         size, checksum = write_pieces(temporary, [encoder.encode(rows)])
         temporary.rename(place)
-        flush_directory(place.parent)
+        flush(place.parent)
         return [StoredFile(parquet_path(shard), size, checksum)]
 
 

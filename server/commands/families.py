@@ -27,11 +27,6 @@ def add_family_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="a directory that models of the family mujoco may be read from; may be given again",
     )
-    add_gym_options(parser)
-
-
-def add_gym_options(parser: argparse._ActionsContainer) -> None:
-    """Add the options of the family gym, for `allow_gym`."""
     for name, metavar, text in (
         ("id", "PATTERN", "a pattern of ids that the family gym may make; those of Gymnasium itself unless given"),
         ("import", "MODULE", "a module to import, which registers environments with Gymnasium"),
@@ -50,8 +45,8 @@ def add_families(
     gym_kwargs: Sequence[str] = (),
 ) -> None:
     """Register the given families, and allow the model directories, and what the family gym may make."""
-    if places:
-        _look_here_for_modules()
+    if (places or gym_modules) and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does; console scripts do not
     for place in places or ():
         add_family(place)
     if model_dirs:
@@ -60,23 +55,10 @@ def add_families(
         except ImportError as error:
             raise ValueError(f"--model-dir {str(model_dirs[0])!r} cannot be allowed: {error}") from error
         allow_model_dirs(model_dirs)
-    allow_gym(gym_ids, gym_modules, gym_kwargs)
-
-
-def allow_gym(ids: Sequence[str], modules: Sequence[str], kwargs: Sequence[str]) -> None:
-    """Import modules that register environments, also from the current directory, and allow ids and arguments."""
-    if modules:
-        _look_here_for_modules()
-    if ids or modules or kwargs:
+    if gym_ids or gym_modules or gym_kwargs:
         # Imported here: Gymnasium takes a while to load, and most commands need it for nothing else.
         from worldloom.worlds.gym.permissions import allow_gym_ids, allow_gym_kwargs, import_gym_modules
 
-        import_gym_modules(modules)
-        allow_gym_ids(ids)
-        allow_gym_kwargs(kwargs)
-
-
-def _look_here_for_modules() -> None:
-    """Import modules from the current directory too, as `python -m` does; console scripts do not."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        import_gym_modules(gym_modules)
+        allow_gym_ids(gym_ids)
+        allow_gym_kwargs(gym_kwargs)
