@@ -20,10 +20,16 @@ class Output(NamedTuple):
     channels: int
     """Numbers of a pixel. With one, a frame has no dimension of channels."""
     maximum: int | None
-    """Largest value, None if it has no bound; the smallest is 0. Not used where the values are labels."""
+    """Largest value, None if it has no bound. Not used where the values are labels."""
     has_labels: bool
     """True if the values are indices of the family's labels."""
     description: str
+    minimum: int | None = 0
+    """Smallest value, None if it has no bound."""
+    by_name_only: bool = False
+    """True if an agent is offered it only where its join setting `observations` names it."""
+    needs_step: bool = False
+    """True if it tells what a step has changed: states that no step has led to have no such frames."""
 
     @property
     def pixel_bytes(self) -> int:
@@ -44,16 +50,42 @@ OUTPUTS = (
     Output("gray", "uint8", 1, 255, False, "Brightness."),
     Output("depth", "float32", 1, None, False, "Metres along the view axis, the far plane where nothing is."),
     Output("segmentation", "uint8", 1, None, True, "Labels of what is seen."),
+    Output(
+        "normals",
+        "float32",
+        3,
+        1,
+        False,
+        "Unit normals in camera space (x right, y up, z towards the camera), 0 where nothing is. Offered by name only.",
+        minimum=-1,
+        by_name_only=True,
+    ),
+    Output(
+        "flow",
+        "float32",
+        2,
+        None,
+        False,
+        "Pixels, to the right and down, by which what is seen has moved on the screen since the last step, 0 in the "
+        "first frame of an episode. Offered by name only.",
+        minimum=None,
+        by_name_only=True,
+        needs_step=True,
+    ),
 )
 """All outputs, in the order of the columns of an offsets table."""
 
 OUTPUT_COUNT = len(OUTPUTS)
 OUTPUT_NAMES = tuple(output.name for output in OUTPUTS)
+DEFAULT_OUTPUT_NAMES = tuple(output.name for output in OUTPUTS if not output.by_name_only)
+"""Outputs that every agent is offered."""
+STATE_OUTPUT_NAMES = tuple(output.name for output in OUTPUTS if not output.needs_step)
+"""Outputs that a state alone determines."""
 PIXEL_BYTES = tuple(output.pixel_bytes for output in OUTPUTS)
 
-RGB_COLUMN, GRAY_COLUMN, DEPTH_COLUMN, SEGMENTATION_COLUMN = range(OUTPUT_COUNT)
+RGB_COLUMN, GRAY_COLUMN, DEPTH_COLUMN, SEGMENTATION_COLUMN, NORMALS_COLUMN, FLOW_COLUMN = range(OUTPUT_COUNT)
 """Columns of an offsets table."""
-RGB, GRAY, DEPTH, SEGMENTATION = (1 << column for column in range(OUTPUT_COUNT))
+RGB, GRAY, DEPTH, SEGMENTATION, NORMALS, FLOW = (1 << column for column in range(OUTPUT_COUNT))
 """Bits of `ViewTable.outputs`: bit k asks for `OUTPUTS[k]`."""
 
 

@@ -23,16 +23,29 @@ NO_MESH = -1
 """`InstanceTable.mesh` of a row that draws nothing."""
 NO_TEXTURE = -1
 """`InstanceTable.texture` of a row with a plain colour, `LaneTable.sky_textures` of a lane with a plain sky."""
+ONE_SKY = -2
+"""`LaneTable.sky_textures` of a lane whose sky box has texture t on all sides is ONE_SKY - t."""
+SCREEN_SKY = -(1 << 20)
+"""The same of a lane whose sky is texture t, fixed to the screen in all views: SCREEN_SKY - t."""
+TINTED_SKY = 1 << 20
+"""The same of a lane whose sky box of six textures from t on is multiplied by `sky_zenith`: TINTED_SKY + t."""
+
+OPAQUE_ALPHA = np.float32(0.995)
+"""`InstanceTable.alpha` from which a row is opaque."""
 
 MAX_LAMPS = 8
 """Most lamps of a lane."""
 # Columns of `LaneTable.lamps`. Position, direction, colours and attenuation (constant, linear, quadratic) take three
-# each; LAMP_CONE is the cosine of the cone's half angle, -1 for all directions.
+# each; LAMP_CONE is the cosine of the cone's half angle, -1 for all directions. LAMP_SHADOW is half the side of the
+# square around the lamp's axis in which it casts shadows, in metres or, of a spot, at depth 1; 0 if it casts none.
 LAMP_KIND, LAMP_POSITION, LAMP_DIRECTION, LAMP_AMBIENT, LAMP_DIFFUSE, LAMP_SPECULAR = 0, 1, 4, 7, 10, 13
-LAMP_ATTENUATION, LAMP_CONE, LAMP_EXPONENT = 16, 19, 20
+LAMP_ATTENUATION, LAMP_CONE, LAMP_EXPONENT, LAMP_SHADOW = 16, 19, 20, 21
 LAMP_SIZE = 24
 DIRECTIONAL, SPOT, HEADLIGHT = 0, 1, 2
 """Values of LAMP_KIND: parallel light; light from a position; parallel light along the camera's forward axis."""
+
+CASTS, CASTS_NOTHING, STANDS_FOR_SHADOW = 0, 1, 2
+"""Values of `InstanceTable.shadow`. STANDS_FOR_SHADOW: a painted shadow, which views with shadows do not show."""
 
 
 class AssetTable(NamedTuple):
@@ -54,6 +67,7 @@ class AssetTable(NamedTuple):
     mesh_half_size: F32  # [M, 3] of the bounding box
     mesh_is_two_sided: U8  # [M] 1: back faces are drawn too, with normals turned to the viewer
     mesh_hollow: F32  # [M] part of the bounding box, around its centre, from where no front of a triangle is seen
+    mesh_is_convex: U8  # [M] 1: nothing of it lies before one of its triangles
     mesh_front: F32  # [M, 3] normal of a one-sided mesh that is flat, of any length; 0 for all others
     mesh_coarser: I32  # [M] mesh of the next level of detail, drawn where this one is small on the screen, or NO_MESH
     mesh_coarser_size: F32  # [M, 3] see CoarserMesh.size in render/meshes.py
@@ -64,7 +78,7 @@ class AssetTable(NamedTuple):
     texture_size: int  # side of level 0, a power of two
 
 
-ASSET_DIMENSIONS = (2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 2, 1, 2, 2, 2, 1, 0)
+ASSET_DIMENSIONS = (2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1, 1, 2, 1, 2, 2, 2, 1, 0)
 """Dimensions of each column; 0 is an integer."""
 
 
@@ -78,9 +92,11 @@ class InstanceTable(NamedTuple):
     uv_scale: F32  # [N, 2] multiplies the mesh's UVs
     label: U8  # [N] value in segmentation; 0 is the background
     shine: F32  # [N, 3] emission, specular reflection and its exponent; used in lanes with lamps
+    shadow: U8  # [N] CASTS, CASTS_NOTHING or STANDS_FOR_SHADOW; used in views with shadows
+    alpha: F32  # [N] from OPAQUE_ALPHA on opaque, below translucent; not drawn unless it is above 0
 
 
-INSTANCE_DIMENSIONS = (1, 3, 2, 1, 2, 1, 2)
+INSTANCE_DIMENSIONS = (1, 3, 2, 1, 2, 1, 2, 1, 1)
 
 
 class LaneTable(NamedTuple):
@@ -95,7 +111,7 @@ class LaneTable(NamedTuple):
     ambient_ground: F32  # [L, 3] of a surface that faces down; interpolated between
     sky_horizon: F32  # [L, 3]
     sky_zenith: F32  # [L, 3]
-    sky_textures: I32  # [L] first of the six textures of a sky box, or NO_TEXTURE for the gradient above
+    sky_textures: I32  # [L] first of the six textures of a sky box, NO_TEXTURE for the gradient above; see ONE_SKY
     lamp_count: I32  # [L] if not 0, lamps replace light_direction, light_color, ambient and ambient_ground
     lamps: F32  # [L, MAX_LAMPS, LAMP_SIZE]
     fog_color: F32  # [L, 3]
@@ -116,11 +132,25 @@ class ViewTable(NamedTuple):
     far: F32  # [V]
     width: I32  # [V] pixels
     height: I32  # [V]
-    outputs: U8  # [V] bits of RGB, GRAY, DEPTH, SEGMENTATION
+    outputs: U8  # [V] bits of the outputs, see kernels/outputs.py
     samples: U8  # [V] 1, or 4 for antialiasing
+    shadows: U8  # [V] 1: with shadows
 
 
-VIEW_DIMENSIONS = (1, 3, 1, 1, 1, 1, 1, 1, 1, 1)
+VIEW_DIMENSIONS = (1, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+
+
+class PreviousTable(NamedTuple):
+    """Cameras and instances one step before, for flow: a row for each view, and rows for the instances of its lane."""
+
+    first_row: I32  # [V] first of the rows below that are its lane's, which follow in order; -1: no step before
+    camera: F32  # [V, 3, 4] as in the view table
+    half_height: F32  # [V]
+    mesh: I32  # [R] as in the instance table
+    pose: F32  # [R, 3, 4]
+
+
+PREVIOUS_DIMENSIONS = (1, 3, 1, 1, 3)
 
 Table = TypeVar("Table", AssetTable, InstanceTable, LaneTable, ViewTable)
 

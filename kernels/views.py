@@ -6,9 +6,10 @@ Columns of tables are separate arguments: numba unboxes an array in 0.05 µs, bu
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined, kernel_holding_gil
+from worldloom.kernels.light_maps import map_side
 from worldloom.kernels.outputs import OUTPUT_COUNT, PIXEL_BYTES
 from worldloom.kernels.raster.scratch import MAX_WIDTH, padded
-from worldloom.kernels.tables import F32, I32, I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, U8
+from worldloom.kernels.tables import F32, I32, I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, ONE_SKY, SCREEN_SKY, TINTED_SKY, U8
 
 SKY_SIDES = 6
 """Textures of a sky box."""
@@ -28,7 +29,7 @@ def _frame_bytes(width: I32, height: I32, outputs: U8, view: int, output: int) -
 
 @kernel_holding_gil
 def assign_offsets(width: I32, height: I32, outputs: U8, start: int, offsets: I64) -> int:
-    """Assign offsets [V, 4] to frames, output after output, from byte `start` on; return the end.
+    """Assign offsets [V, outputs] to frames, output after output, from byte `start` on; return the end.
 
     -1 where an output was not asked for.
     """
@@ -46,17 +47,20 @@ def measure_views(
     lane: I32,
     width: I32,
     height: I32,
+    shadows: U8,
+    lamp_count: I32,
     first_row: I32,
     row_count: I32,
     mesh: I32,
     mesh_triangle_count: I32,
     mesh_corner_count: I32,
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Return the scratch sizes that a batch needs, and the amount of work.
 
-    These are the most corners of a mesh, triangles and (padded) pixels of a view; and the pixels of all views.
+    These are the most corners of a mesh, triangles, (padded) pixels and texels of light maps of a view; and the pixels
+    of all views.
     """
-    most_corners, most_triangles, most_pixels, pixels = 0, 0, 0, 0
+    most_corners, most_triangles, most_pixels, most_texels, pixels = 0, 0, 0, 1, 0
     for view in range(lane.size):
         first = first_row[lane[view]]
         triangles = 0
@@ -67,7 +71,10 @@ def measure_views(
         most_triangles = max(most_triangles, triangles)
         most_pixels = max(most_pixels, np.int64(padded(width[view])) * height[view])
         pixels += np.int64(width[view]) * height[view]
-    return most_corners, most_triangles, most_pixels, pixels
+        if shadows[view] == 1:
+            side = map_side(np.int64(width[view]), np.int64(height[view]))
+            most_texels = max(most_texels, max(int(lamp_count[lane[view]]), 1) * side * side)
+    return most_corners, most_triangles, most_pixels, most_texels, pixels
 
 
 @kernel_holding_gil
@@ -82,6 +89,7 @@ def is_valid_draw(
     height: I32,
     outputs: U8,
     samples: U8,
+    shadows: U8,
     offsets: I64,
     ranges: I64,
     arena_bytes: int,
@@ -98,7 +106,7 @@ def is_valid_draw(
     """Return whether a draw is valid; `render/check.py` explains what is wrong if not.
 
     Checked are the numbers of the views, their lanes and instance rows, and that frames lie in the arena without
-    overlap. `ranges` [4 * V, 2] is scratch.
+    overlap. `ranges` [outputs * V, 2] is scratch.
     """
     for view in range(lane.size):
         if lane[view] < 0 or lane[view] >= first_row.size:
@@ -109,6 +117,7 @@ def is_valid_draw(
             not (samples[view] == 1 or samples[view] == 4)
             or outputs[view] >> OUTPUT_COUNT != 0
             or orthographic[view] > 1
+            or shadows[view] > 1
         ):
             return False
         # Written so that NaN fails it.
@@ -120,13 +129,22 @@ def is_valid_draw(
             return False
         if lamp_count[lane[view]] < 0 or lamp_count[lane[view]] > MAX_LAMPS:
             return False
-        if sky_textures[lane[view]] != NO_TEXTURE and not 0 <= sky_textures[lane[view]] <= textures - SKY_SIDES:
+        if not _is_valid_sky(np.int64(sky_textures[lane[view]]), textures):
             return False
         if not _are_in_range(mesh, first_row[lane[view]], row_count[lane[view]], NO_MESH, meshes):
             return False
         if not _are_in_range(texture, first_row[lane[view]], row_count[lane[view]], NO_TEXTURE, textures):
             return False
     return _are_disjoint(width, height, outputs, offsets, arena_bytes, ranges)
+
+
+@inlined
+def _is_valid_sky(sky: int, textures: int) -> bool:
+    """Return whether there is no sky box, or the textures of a sky box exist."""
+    if sky <= ONE_SKY:
+        return (SCREEN_SKY if sky <= SCREEN_SKY else ONE_SKY) - sky < textures
+    first = sky - TINTED_SKY if sky >= TINTED_SKY else sky
+    return sky == NO_TEXTURE or first <= textures - SKY_SIDES
 
 
 @inlined

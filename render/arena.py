@@ -1,7 +1,7 @@
 """The frame arena: the flat buffer of bytes that renderers write frames into, and the offsets of frames in it.
 
-An offsets table [V, 4] has the byte where each output of each view begins, -1 where it was not asked for. Offsets need
-no alignment: a depth frame may begin at any byte, as it does inside a serialised reply.
+An offsets table [V, outputs] has the byte where each output of each view begins, -1 where it was not asked for. Offsets
+need no alignment: a depth frame may begin at any byte, as it does inside a serialised reply.
 
 Frames are written where they are needed: into replies, shared segments, arrays of a client. These can be anywhere in
 memory, and a renderer takes one arena. So PROCESS_MEMORY is an arena of all memory of the process, in which offsets are
@@ -32,7 +32,7 @@ def allocate_arena(size_bytes: int) -> U8:
 
 
 def get_frame(arena: U8, views: ViewTable, offsets: I64, view: int, output: str) -> np.ndarray:
-    """Return one frame as an array over the arena: [H, W, 3] for rgb, else [H, W]."""
+    """Return one frame as an array over the arena: [H, W], with channels [H, W, C]."""
     column = OUTPUT_NAMES.index(output)
     start = int(offsets[view, column])
     if start < 0:

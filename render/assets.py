@@ -6,7 +6,7 @@ new one is built beside them.
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -72,19 +72,26 @@ class AssetLibrary:
 
     def add_texture(self, name: str, pixels: U8) -> int:
         """Add a square uint8 image of the library's texture size, and its mip levels; return its number."""
+        return self.add_textures({name: pixels})
+
+    def add_textures(self, images: Mapping[str, U8]) -> int:
+        """Add images by name, as `add_texture` does, with consecutive numbers; return the first."""
         expected = (self.texture_size, self.texture_size, 3)
-        if pixels.shape != expected or pixels.dtype != np.uint8:
-            raise ValueError(
-                f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}"
-            )
-        levels = _mip_chain(pixels)
+        for name, pixels in images.items():
+            if pixels.shape != expected or pixels.dtype != np.uint8:
+                raise ValueError(
+                    f"texture {name!r}: expected uint8 {list(expected)}, got {pixels.dtype} {list(pixels.shape)}"
+                )
+        levels = {name: _mip_chain(pixels) for name, pixels in images.items()}
         with self.lock:
-            if name in self._textures:
-                raise ValueError(f"cannot add texture {name!r}: expected a name that is not in use")
-            self._textures[name] = levels
+            for name in levels:
+                if name in self._textures:
+                    raise ValueError(f"cannot add texture {name!r}: expected a name that is not in use")
+            first = len(self._textures)
+            self._textures |= levels
             self._note_change()
-            self.memory_bytes += int(_TEXTURE_COPIES * levels.nbytes)
-            return len(self._textures) - 1
+            self.memory_bytes += sum(int(_TEXTURE_COPIES * one.nbytes) for one in levels.values())
+            return first
 
     def mesh(self, name: str) -> int:
         """Return the number of a mesh."""
@@ -168,6 +175,7 @@ class AssetLibrary:
             mesh_half_size=(highest - lowest) / 2,
             mesh_is_two_sided=np.array([mesh.two_sided for mesh in parts], np.uint8),
             mesh_hollow=np.array([_measure_hollow(mesh) for mesh in parts], np.float32),
+            mesh_is_convex=np.array([mesh.is_convex for mesh in parts], np.uint8),
             mesh_front=np.array([_find_front(mesh) for mesh in parts], np.float32),
             mesh_coarser=coarser,
             mesh_coarser_size=np.array(
@@ -204,6 +212,7 @@ def _write_mesh(table: AssetTable, number: int, before: list[Mesh], mesh: Mesh) 
     table.triangle_is_flat[triangles] = (normals == normals[:, :1]).all(axis=(1, 2))
     table.triangle_continues[triangles] = _find_continued(mesh)
     table.mesh_hollow[number] = _measure_hollow(mesh)
+    table.mesh_is_convex[number] = mesh.is_convex
     table.mesh_front[number] = _find_front(mesh)
     lowest, highest = mesh.positions.min(axis=0), mesh.positions.max(axis=0)
     table.mesh_center[number] = (lowest + highest) / 2

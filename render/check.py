@@ -11,7 +11,18 @@ import numpy as np
 
 from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES
 from worldloom.kernels.raster.scratch import MAX_WIDTH
-from worldloom.kernels.tables import I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, U8, ViewTable
+from worldloom.kernels.tables import (
+    I64,
+    MAX_LAMPS,
+    NO_MESH,
+    NO_TEXTURE,
+    ONE_SKY,
+    SCREEN_SKY,
+    TINTED_SKY,
+    U8,
+    PreviousTable,
+    ViewTable,
+)
 from worldloom.kernels.views import AXES_TOLERANCE, SKY_SIDES, find_invalid_camera, is_valid_draw
 from worldloom.render.views import frame_bytes
 
@@ -21,7 +32,7 @@ if TYPE_CHECKING:
 _I64, _U8 = np.dtype("int64"), np.dtype("uint8")
 _DTYPES = tuple(
     np.dtype(name)
-    for name in ("int32", "float32", "uint8", "float32", "float32", "float32", "int32", "int32", "uint8", "uint8")
+    for name in ("int32", *("float32", "uint8", *("float32",) * 3), "int32", "int32", "uint8", "uint8", "uint8")
 )
 """Dtypes of the columns of a view table."""
 
@@ -52,6 +63,34 @@ def _is_valid(scene: "Scene", views: ViewTable, arena: U8, offsets: I64) -> bool
         len(table.texels),
         AXES_TOLERANCE,
     )
+
+
+def check_previous(scene: "Scene", views: ViewTable, previous: PreviousTable) -> None:
+    """Raise ValueError unless a previous table fits the views, whose lanes may still be found to be wrong."""
+    count, rows = len(views.lane), len(previous.mesh)
+    for name, dtype, shape in (
+        ("first_row", "int32", (count,)),
+        ("camera", "float32", (count, 3, 4)),
+        ("half_height", "float32", (count,)),
+        ("mesh", "int32", (rows,)),
+        ("pose", "float32", (rows, 3, 4)),
+    ):
+        _check_array(f"previous.{name}", getattr(previous, name), np.dtype(dtype), shape)
+    known = len(scene.lanes.row_count)
+    row_counts = scene.lanes.row_count[np.clip(views.lane, 0, known - 1)] if known else np.zeros(count, np.int32)
+    first, half_height = previous.first_row, previous.half_height
+    _raise_if(
+        first, (first < -1) | ((first >= 0) & (first > rows - row_counts)), "previous.first_row", f"rows of the {rows}"
+    )
+    is_wrong = (first >= 0) & ~(np.isfinite(half_height) & (half_height > 0))
+    _raise_if(half_height, is_wrong, "previous.half_height", "a finite number above 0")
+    asked = np.flatnonzero(first >= 0)
+    view = find_invalid_camera(previous.camera[asked], AXES_TOLERANCE)
+    if view >= 0:
+        raise ValueError(
+            f"view {asked[view]}: previous.camera is {previous.camera[asked[view]].tolist()}, expected finite numbers "
+            "whose first three columns are orthonormal"
+        )
 
 
 def has_valid_arrays(views: ViewTable, arena: U8, offsets: I64) -> bool:
@@ -86,6 +125,7 @@ def raise_first_error(scene: "Scene", views: ViewTable, arena: U8, offsets: I64)
     every = (1 << OUTPUT_COUNT) - 1
     _raise_if(views.outputs, views.outputs > every, "outputs", f"bits of {', '.join(OUTPUT_NAMES)}, at most {every}")
     _raise_if(views.orthographic, views.orthographic > 1, "orthographic", "0 or 1")
+    _raise_if(views.shadows, views.shadows > 1, "shadows", "0 or 1")
     _check_cameras(views)
     _check_lanes(scene, views)
     _check_rows(scene, views)
@@ -140,14 +180,18 @@ def _check_lanes(scene: "Scene", views: ViewTable) -> None:
     lanes = np.unique(views.lane)
     counts, first_textures = scene.lanes.lamp_count[lanes], scene.lanes.sky_textures[lanes]
     known = len(scene.assets.table.texels)
-    has_sky = (first_textures >= 0) & (first_textures <= known - SKY_SIDES)
+    box = np.where(first_textures >= TINTED_SKY, first_textures - TINTED_SKY, first_textures)
+    has_sky = (box >= 0) & (box <= known - SKY_SIDES)
+    base = np.where(first_textures <= SCREEN_SKY, SCREEN_SKY, ONE_SKY)
+    has_sky |= (first_textures <= ONE_SKY) & (base - first_textures.astype(np.int64) < known)
     for name, values, wrong, expected in (
         ("lamp_count", counts, (counts < 0) | (counts > MAX_LAMPS), f"0 to {MAX_LAMPS}"),
         (
             "sky_textures",
             first_textures,
             (first_textures != NO_TEXTURE) & ~has_sky,
-            f"{NO_TEXTURE} for none, or the first of {SKY_SIDES} textures of the {known} there are",
+            f"{NO_TEXTURE} for none, the first of {SKY_SIDES} textures of the {known} there are, or {ONE_SKY} or "
+            f"{SCREEN_SKY} less the only one",
         ),
     ):
         if wrong.any():

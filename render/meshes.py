@@ -21,6 +21,10 @@ _FEWEST_SLICES = 8
 """Fewest slices of a coarser mesh: with fewer, shading differs visibly."""
 
 
+_FLATNESS = 1e-5
+"""Height before a triangle, as a part of a mesh's size, up to which a corner of a convex mesh may lie: rounding."""
+_MOST_TRIANGLES = 4096
+"""Triangles above which a mesh is not searched for concave places: round shapes of a library have fewer."""
 _COPIES = 3.5
 """Memory of a mesh as a multiple of its arrays: the asset table has them again, and both have the distinct corners."""
 
@@ -85,6 +89,24 @@ class Mesh:
         corner_of = np.empty(len(order), np.int32)
         corner_of[order] = np.cumsum(is_first, dtype=np.int32) - 1
         return ordered[is_first], corner_of
+
+    @cached_property
+    def is_convex(self) -> bool:
+        """True if no corner lies before a triangle."""
+        if len(self.triangles) > _MOST_TRIANGLES:
+            return False
+        corners = self.corners[0].astype(np.float64)
+        a, b, c = self.positions.astype(np.float64)[self.triangles].transpose(1, 0, 2)
+        areas = np.cross(b - a, c - a)
+        sizes = np.linalg.norm(areas, axis=1)
+        kept = sizes > 0
+        normals, start = areas[kept] / sizes[kept, None], a[kept]
+        margin = _FLATNESS * float(np.ptp(corners, axis=0).max())
+        # Most meshes that are not convex show it in the first part.
+        return all(
+            ((corners @ normals[some].T).max(axis=0) <= (normals[some] * start[some]).sum(axis=1) + margin).all()
+            for some in np.array_split(np.arange(len(normals)), 1 + len(normals) * len(corners) // (1 << 16))
+        )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 from worldloom.kernels.compiling import announce_compiling
 from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
-from worldloom.kernels.tables import I64, U8, ViewTable
+from worldloom.kernels.tables import I64, U8, PreviousTable, ViewTable
 from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
@@ -35,11 +35,20 @@ class Renderer(Protocol):
     def max_side_pixels(self) -> int:
         """Largest width and height of a frame."""
 
-    def draw(self, scene: Scene, views: ViewTable, arena: U8, offsets: I64, end_stage: EndStage = ignore_stage) -> None:
+    def draw(
+        self,
+        scene: Scene,
+        views: ViewTable,
+        arena: U8,
+        offsets: I64,
+        end_stage: EndStage = ignore_stage,
+        previous: PreviousTable | None = None,
+    ) -> None:
         """Write every output that the views ask for to its offset in the arena, and change no other byte.
 
-        `offsets` [V, 4] are bytes of the arena, as `worldloom.render.arena.lay_out` returns them. Tables that are not
-        valid together raise ValueError before anything is drawn.
+        `offsets` [V, outputs] are bytes of the arena, as `worldloom.render.arena.lay_out` returns them. Tables that
+        are not valid together raise ValueError before anything is drawn. Flow is motion since `previous`, a row for
+        each view; without it, it is 0.
         """
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from worldloom.kernels.tables import (
+    CASTS,
     I32,
     I64,
     LAMP_SIZE,
@@ -44,6 +45,8 @@ _INSTANCE_DEFAULTS = InstanceTable(
     uv_scale=np.array([[1.0, 1.0]], np.float32),
     label=np.array([0], np.uint8),
     shine=np.zeros((1, 3), np.float32),
+    shadow=np.array([CASTS], np.uint8),
+    alpha=np.array([1.0], np.float32),
 )
 _LANE_DEFAULTS = LaneTable(
     first_row=np.array([0], np.int32),

@@ -27,7 +27,7 @@ from worldloom.kernels.drawing_states import (
     check_out,
     wait_one_behind,
 )
-from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES, output_bits, outputs_of
+from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES, STATE_OUTPUT_NAMES, output_bits, outputs_of
 from worldloom.kernels.tables import I64, NO_TEXTURE, InstanceTable, LaneTable, ViewTable, map_columns
 from worldloom.render.arena import PROCESS_MEMORY, address_of, lay_out
 from worldloom.render.check import check_draw
@@ -68,6 +68,7 @@ class SceneRenderer:
         height: int = DEFAULT_SIZE,
         outputs: Sequence[str] = ("rgb",),
         samples: int = 1,
+        shadows: bool = False,
         moving: ArrayLike | None = None,
         batch_size: int | None = None,
         renderer: Literal["auto", "gl", "cpu"] = "auto",
@@ -79,8 +80,9 @@ class SceneRenderer:
             lane: The number of the template's lane.
             width: Width of frames in pixels.
             height: Height of frames in pixels.
-            outputs: Some of `rgb`, `gray`, `depth` and `segmentation`.
+            outputs: Some of `rgb`, `gray`, `depth`, `segmentation` and `normals`.
             samples: Samples per pixel, 1 or 4.
+            shadows: Whether lights cast shadows.
             moving: Rows of the template, counted from 0, that arrays of states are of; the others stay as they are. By
                 default all of them.
             batch_size: Most states that are drawn at once; by default as many as have 16 MiB of frames, at most 1024.
@@ -92,7 +94,13 @@ class SceneRenderer:
         if samples not in (1, 4):
             raise ValueError(f"samples is {samples!r}: expected 1 or 4")
         if isinstance(outputs, str) or not outputs:
-            raise ValueError(f"outputs is {outputs!r}: expected some of {', '.join(OUTPUT_NAMES)}, as a list")
+            raise ValueError(f"outputs is {outputs!r}: expected some of {', '.join(STATE_OUTPUT_NAMES)}, as a list")
+        for output in outputs_of(output_bits(outputs)):
+            if output.needs_step:
+                raise ValueError(
+                    f"output {output.name!r} is of a step, and states have none before them: expected some of "
+                    f"{', '.join(STATE_OUTPUT_NAMES)}"
+                )
         self._assets = scene.assets
         self._checker = StateChecker(
             template.moving_count, bool(template.lane.lamp_count[0]), int(template.lane.sky_textures[0]) != NO_TEXTURE
@@ -100,7 +108,7 @@ class SceneRenderer:
         thread = DrawingThread("worldloom-scene")
         try:
             self._drawing = thread.run(
-                lambda _: _Drawing(scene, template, size, output_bits(outputs), samples, most, renderer)
+                lambda _: _Drawing(scene, template, size, output_bits(outputs), samples, shadows, most, renderer)
             )
         except BaseException:
             thread.close(lambda: None)
@@ -228,12 +236,13 @@ class _Drawing:
         size: tuple[int, int],
         bits: int,
         samples: int,
+        shadows: bool,
         batch_size: int | None,
         renderer: str,
     ) -> None:
         self._scene, self._template = Scene(scene.assets), template
         self._width, self._height = size
-        self._bits, self._samples = bits, samples
+        self._bits, self._samples, self._shadows = bits, samples, shadows
         self._outputs = outputs_of(bits)
         self._rows = template.rows.mesh.size
         self._changed: set[str] = set()
@@ -331,6 +340,7 @@ class _Drawing:
             height=self._height,
             outputs=self._bits,
             samples=self._samples,
+            shadows=self._shadows,
         )
 
 

@@ -39,6 +39,8 @@ class StateArrays(TypedDict, total=False):
     """Numbers of meshes [N, rows]; NO_MESH, -1, draws nothing."""
     color: Any
     """Colours [N, rows, 3]."""
+    alpha: Any
+    """Alphas [N, rows]: from 0.995 on opaque, below translucent; 0 draws nothing."""
     texture: Any
     """Numbers of textures [N, rows]; NO_TEXTURE, -1, for none."""
     label: Any
@@ -57,7 +59,14 @@ class StateArrays(TypedDict, total=False):
     """Colours [N, 3] of the sky above."""
 
 
-ROW_COLUMNS = {POSES: "pose", "mesh": "mesh", "color": "color", "texture": "texture", "label": "label"}
+ROW_COLUMNS = {
+    POSES: "pose",
+    "mesh": "mesh",
+    "color": "color",
+    "alpha": "alpha",
+    "texture": "texture",
+    "label": "label",
+}
 """Arrays by instance row, and their columns of the instance table."""
 LIGHT_COLUMNS = ("light_direction", "light_color", "ambient", "ambient_ground")
 SKY_COLUMNS = ("sky_horizon", "sky_zenith")
@@ -66,7 +75,7 @@ LANE_COLUMNS = (*LIGHT_COLUMNS, *SKY_COLUMNS)
 VIEW_ARGUMENTS = ("camera", "fov_degrees", "orthographic_height", "near", "far")
 """Arrays that are arguments of `make_views`."""
 _IDS = ("mesh", "texture", "label")
-_COLORS = ("color", *LANE_COLUMNS)
+_COLORS = ("color", "alpha", *LANE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,7 @@ class StateChecker:
             **dict.fromkeys(VIEW_ARGUMENTS[1:], ()),
             **dict.fromkeys(_IDS, (rows,)),
             "color": (rows, 3),
+            "alpha": (rows,),
             **dict.fromkeys(LANE_COLUMNS, (3,)),
         }
         self._unused = {
@@ -196,7 +206,7 @@ def _check_ids(
 
 
 def _check_colors(arrays: Mapping[str, np.ndarray], first: int, by_state: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError for the first colour or direction of light that is not finite."""
+    """Raise ValueError for the first colour, alpha or direction of light that is not finite."""
     for name in _COLORS:
         array = arrays.get(name)
         if array is None or not array.size or np.isfinite(array).all():

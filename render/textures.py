@@ -50,6 +50,41 @@ def noise(size: int = DEFAULT_SIZE, low: int = 150, high: int = 245, seed: int =
     return _gray(low + (high - low) * _fractal(size, seed))
 
 
+def stripes(size: int = DEFAULT_SIZE, count: int = 6, light: int = 235, dark: int = 110) -> U8:
+    """Return stripes along v."""
+    return _gray(np.broadcast_to(np.where(np.arange(size) * 2 * count // size % 2 == 0, light, dark), (size, size)))
+
+
+def dots(size: int = DEFAULT_SIZE, count: int = 4, light: int = 240, dark: int = 90) -> U8:
+    """Return dark discs in rows on a light ground."""
+    off = (np.arange(size) + 0.5) / size * count % 1 - 0.5
+    inside = np.clip((0.3 - np.hypot(off[:, None], off)) * size / count, 0, 1)
+    return _gray(light + inside * (dark - light))
+
+
+def marble(size: int = DEFAULT_SIZE, seed: int = 4) -> U8:
+    """Return pale stone with dark veins."""
+    bent = np.sin(2 * np.pi * (2 * np.arange(size) / size + 2.5 * _fractal(size, seed)))
+    return _gray(238 - 120 * (1 - np.abs(bent)) ** 3)
+
+
+def scenery(size: int = DEFAULT_SIZE, seed: int = 0) -> U8:
+    """Return a picture of coloured clouds, different for each seed."""
+    rng = np.random.default_rng(seed)
+    low, high, light = rng.uniform(0, 255, (3, 3))
+    first, second = _fractal(size, 2 * seed + 11)[..., None], _fractal(size, 2 * seed + 12)[..., None]
+    return _bytes(low + first * (high - low) + np.clip(3 * second - 1.6, 0, 1) * (light - low))
+
+
+def drift(size: int = DEFAULT_SIZE, frame: int = 0, frames: int = 12, seed: int = 0) -> U8:
+    """Return a frame of a film: coloured waves, which have moved once across the picture after so many frames."""
+    rng = np.random.default_rng(seed)
+    at, turn = 2 * np.pi * np.arange(size) / size, 2 * np.pi * frame / frames
+    bend = 1.5 * np.sin(at[:, None] + turn) + 1.5 * np.sin(at + rng.uniform(0, 6))
+    waves = [np.sin((1 + channel) * at - turn + bend + rng.uniform(0, 6)) for channel in range(3)]
+    return _bytes(128 + 110 * np.stack(waves, axis=2))
+
+
 def _fractal(size: int, seed: int, octaves: int = 5) -> F32:
     """Return value noise in 0..1, summed over octaves; it repeats without a seam."""
     rng = np.random.default_rng(seed)

@@ -11,10 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from worldloom.kernels.outputs import OUTPUT_COUNT, PIXEL_BYTES, RGB
-from worldloom.kernels.tables import F32, I32, I64, ViewTable, map_columns
+from worldloom.kernels.tables import F32, I32, I64, PreviousTable, ViewTable, map_columns
 
 DEFAULT_SIZE = 64
 DEFAULT_FOV_DEGREES, DEFAULT_NEAR, DEFAULT_FAR = 60.0, 0.05, 100.0
+NO_PREVIOUS = PreviousTable(
+    np.empty(0, np.int32),
+    np.empty((0, 3, 4), np.float32),
+    np.empty(0, np.float32),
+    np.empty(0, np.int32),
+    np.empty((0, 3, 4), np.float32),
+)
+"""Stands for no step before: flow is 0 in all views."""
 _F32, _I32, _U8 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint8)
 
 
@@ -30,6 +38,7 @@ def make_views(
     height: ArrayLike = DEFAULT_SIZE,
     outputs: ArrayLike = RGB,
     samples: ArrayLike = 1,
+    shadows: ArrayLike = False,
 ) -> ViewTable:
     """Return a view table with a row for each entry of `lanes`; other arguments are one value for all rows or one each.
 
@@ -45,7 +54,7 @@ def make_views(
         orthographic[...] = ~np.isnan(metres)
         half_height[...] = np.where(orthographic, metres / 2, half_height)
     pose = np.eye(3, 4, dtype=np.float32) if camera is None else np.asarray(camera, np.float32)
-    return fill_views(lane, pose, orthographic, half_height, near, far, width, height, outputs, samples)
+    return fill_views(lane, pose, orthographic, half_height, near, far, width, height, outputs, samples, shadows)
 
 
 def fill_views(
@@ -59,6 +68,7 @@ def fill_views(
     height: ArrayLike,
     outputs: ArrayLike,
     samples: ArrayLike,
+    shadows: ArrayLike = False,
 ) -> ViewTable:
     """Return a view table of these columns, each one value for all views or one each; `lane` is not copied."""
     count = lane.size
@@ -81,6 +91,7 @@ def fill_views(
         column(height, _I32),
         column(outputs, _U8),
         column(samples, _U8),
+        column(shadows, _U8),
     )
 
 
@@ -104,7 +115,7 @@ def look_at(eye: ArrayLike, target: ArrayLike, up: ArrayLike = (0.0, 0.0, 1.0)) 
 
 
 def frame_bytes(views: ViewTable) -> I64:
-    """Return the bytes [V, 4] that each output of each view takes, 0 where it was not asked for."""
+    """Return the bytes [V, outputs] that each output of each view takes, 0 where it was not asked for."""
     pixels = views.width.astype(np.int64) * views.height
     asked = (views.outputs[:, None] >> np.arange(OUTPUT_COUNT)) & 1
     return pixels[:, None] * np.asarray(PIXEL_BYTES, np.int64) * asked

@@ -5,16 +5,15 @@ vertices of a row is computed here once, in float64: the card gets the transform
 the scene that the page does not show. The layouts are those of `render/shaders/geometry.vert.glsl`,
 `render/shaders/layers.glsl` and `render/shaders/lamps.glsl`.
 
-The card returns one word a pixel (see `kernels/pixel_formats.py`) and one float32 where depth was asked for. Both come
-layer after layer, row 0 at the top.
+The card returns one word a pixel (see `kernels/pixel_formats.py`), and the floats of each output of floats that was
+asked for. Each comes layer after layer, row 0 at the top.
 """
 
 import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
+from worldloom.kernels.light_maps import MAP_LAMP
 from worldloom.kernels.outputs import (
-    DEPTH,
-    DEPTH_COLUMN,
     GRAY,
     GRAY_COLUMN,
     RGB,
@@ -24,6 +23,8 @@ from worldloom.kernels.outputs import (
 )
 from worldloom.kernels.pixel_formats import write_gray, write_labels, write_rgb
 from worldloom.kernels.raster.cull import model_view
+from worldloom.kernels.raster.flow import has_moved
+from worldloom.kernels.shading.sky import fills_frame
 from worldloom.kernels.tables import (
     F32,
     F64,
@@ -38,22 +39,33 @@ from worldloom.kernels.tables import (
     LAMP_EXPONENT,
     LAMP_KIND,
     LAMP_POSITION,
+    LAMP_SHADOW,
     LAMP_SPECULAR,
     SPOT,
     U8,
     U32,
+    AssetTable,
     InstanceTable,
     LaneTable,
+    PreviousTable,
     ViewTable,
 )
 
 INSTANCE_FLOATS, LAYER_FLOATS, LAMP_FLOATS = 36, 40, 24
+PREVIOUS_FLOATS, PREVIOUS_LAYER_FLOATS = 12, 16
 """Numbers of a record."""
+_LOWEST = np.float32(-3.0e38)
+_MAPS_BASE = 16
+"""Factor of the index of a layer's first light map, beside their number; MAX_LAMPS is smaller."""
+LABEL_FLOAT, COVERED = 31, 255.0
+"""Number of an instance record that is the label, and its value where it marks the pixels that the row covers."""
 
 
 @kernel
 def pack_instances(
+    assets: AssetTable,
     instances: InstanceTable,
+    lanes: LaneTable,
     views: ViewTable,
     page: I64,
     sorted_layer: I32,
@@ -66,7 +78,8 @@ def pack_instances(
 
     0 to 2: local position to clip x, clip y and depth. 3: depth to clip z (scale, offset), orthographic, layer.
     4 to 6: the pose's cofactors in x, y, z (at most 1 in size), colour in w. 7: uv scale, texture, label.
-    8: shine. `matrix` [3, 4] is scratch.
+    8: shine; in views with shadows, the row's number on light maps if it does not shadow itself. `matrix` [3, 4] is
+    scratch.
     """
     for pair in range(count):
         layer = sorted_layer[pair]
@@ -100,7 +113,14 @@ def pack_instances(
         records[pair, 29] = instances.uv_scale[row, 1]
         records[pair, 30] = instances.texture[row]
         records[pair, 31] = instances.label[row]
-        records[pair, 35] = 0.0
+        skips_own = views.shadows[view] == 1 and assets.mesh_is_convex[instances.mesh[row]] == 1
+        records[pair, 35] = map_number(lanes, views, view, row) if skips_own else 0
+
+
+@inlined
+def map_number(lanes: LaneTable, views: ViewTable, view: int, row: int) -> int:
+    """Return the number of an instance row on light maps; 0 stands for none."""
+    return 1 + row - lanes.first_row[views.lane[view]]
 
 
 @inlined
@@ -124,8 +144,11 @@ def _pack_cofactors(instances: InstanceTable, row: int, pair: int, records: F32)
 
 
 @kernel
-def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, texture_size: int, records: F32) -> None:
-    """Write a record [n, 40] for each layer: light, fog, sky and camera rays; see `layers.glsl`."""
+def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, texture_size: int, first_map: I32, records: F32) -> None:
+    """Write a record [n, 40] for each layer: light, fog, sky and camera rays; see `layers.glsl`.
+
+    The light maps of layer k are those from `first_map[k]` on, before `first_map[k + 1]`.
+    """
     first_lamp = 0
     smallest = np.log2(np.float64(texture_size))
     for layer in range(page.size):
@@ -157,24 +180,31 @@ def pack_layers(lanes: LaneTable, views: ViewTable, page: I64, texture_size: int
         records[layer, 15] = views.far[view]
         records[layer, 19] = views.orthographic[view]
         pixel = 2.0 * np.float64(views.half_height[view]) / views.height[view]
+        if fills_frame(lanes.sky_textures[lane], views.orthographic[view] != 0):  # the frame is one side
+            pixel = 2.0 / views.height[view]
         records[layer, 23] = lanes.sky_textures[lane]
         records[layer, 27] = min(max(np.floor(np.log2(0.5 * pixel * texture_size) + 0.5), 0.0), smallest)
         records[layer, 31] = first_lamp
         records[layer, 35] = lanes.lamp_count[lane]
-        records[layer, 39] = 0.0
+        records[layer, 39] = first_map[layer + 1] - first_map[layer] + _MAPS_BASE * first_map[layer]
         first_lamp += lanes.lamp_count[lane]
 
 
 @kernel
-def pack_lamps(lanes: LaneTable, views: ViewTable, page: I64, records: F32) -> None:
+def pack_lamps(lanes: LaneTable, views: ViewTable, page: I64, maps: F64, first_map: I32, records: F32) -> None:
     """Write a record [n, 24] for each lamp of each layer, relative to the layer's camera; see `lamps.glsl`."""
     number = 0
     for layer in range(page.size):
         view = page[layer]
         lane = views.lane[view]
+        first = number
         for lamp in lanes.lamps[lane, : lanes.lamp_count[lane]]:
             _pack_lamp(lamp, views.camera[view], records[number])
+            casts = views.shadows[view] == 1 and lamp[LAMP_KIND] != HEADLIGHT and lamp[LAMP_SHADOW] > 0.0
+            records[number, 15] = 1.0 if casts else 0.0
             number += 1
+        for k in range(first_map[layer], first_map[layer + 1]):
+            records[first + np.int64(maps[k, MAP_LAMP]), 15] = 2.0 + k
 
 
 @inlined
@@ -197,21 +227,74 @@ def _pack_lamp(lamp: F32, camera: F32, record: F32) -> None:
     record[3] = 1.0 if kind == SPOT else 0.0
     record[7] = lamp[LAMP_CONE]
     record[11] = lamp[LAMP_EXPONENT]
-    record[15], record[19], record[23] = 0.0, 0.0, 0.0
-
-
-@inlined
-def _copy(source: U8, out: U8) -> None:
-    for byte in range(out.size):
-        out[byte] = source[byte]
+    record[19], record[23] = 0.0, 0.0
 
 
 @kernel
-def unpack_frames(words: U32, depth_bytes: U8, views: ViewTable, page: I64, offsets: I64, arena: U8) -> None:
-    """Write the frames of a page of views of one size to their offsets in the arena.
+def pack_previous(
+    instances: InstanceTable,
+    lanes: LaneTable,
+    views: ViewTable,
+    previous: PreviousTable,
+    page: I64,
+    sorted_layer: I32,
+    sorted_row: I32,
+    count: int,
+    matrix: F64,
+    records: F32,
+    layers: F32,
+) -> None:
+    """Write a record [n, 12] of each visible row one step before, in drawing order, and a record [n, 16] of each layer.
 
-    `words` [layers, pixels]; `depth_bytes` [layers, 4 * pixels], or [0, 0] where no view of the page asks for depth.
+    A row: local position to clip x, clip y and depth. A layer: see `before.glsl`. Without a step before they are 0.
     """
+    for layer in range(page.size):
+        view = page[layer]
+        for k in range(PREVIOUS_LAYER_FLOATS):
+            layers[layer, k] = 0.0
+        if previous.first_row.size == 0 or previous.first_row[view] < 0:
+            continue
+        up = np.float64(previous.half_height[view])
+        right = up * views.width[view] / views.height[view]
+        for axis in range(3):
+            layers[layer, axis] = previous.camera[view, axis, 0] / right
+            layers[layer, 4 + axis] = previous.camera[view, axis, 1] / up
+            layers[layer, 8 + axis] = -previous.camera[view, axis, 2]
+        layers[layer, 3], layers[layer, 7] = 0.5 * views.width[view], 0.5 * views.height[view]
+        layers[layer, 11] = _LOWEST if views.orthographic[view] else views.near[view]
+        layers[layer, 12] = 1.0
+    for pair in range(count):
+        row = np.int64(sorted_row[pair])
+        view = page[sorted_layer[pair]]
+        for k in range(PREVIOUS_FLOATS):
+            records[pair, k] = 0.0
+        if previous.first_row.size == 0 or previous.first_row[view] < 0:
+            continue
+        row_before = previous.first_row[view] + row - lanes.first_row[views.lane[view]]
+        if has_moved(instances, row, previous, row_before):
+            model_view(previous.pose, row_before, previous.camera, view, matrix)
+        else:
+            model_view(instances.pose, row, previous.camera, view, matrix)
+        up = np.float64(previous.half_height[view])
+        right = up * views.width[view] / views.height[view]
+        for j in range(4):
+            records[pair, j] = matrix[0, j] / right
+            records[pair, 4 + j] = matrix[1, j] / up
+            records[pair, 8 + j] = -matrix[2, j]
+
+
+@kernel
+def unpack_floats(frames: U8, column: int, page: I64, offsets: I64, arena: U8) -> None:
+    """Write the frames [layers, bytes] of one output of a page's views to their offsets in the arena."""
+    for layer in range(page.size):
+        start = offsets[page[layer], column]
+        for byte in range(frames.shape[1]):
+            arena[start + byte] = frames[layer, byte]
+
+
+@kernel
+def unpack_frames(words: U32, views: ViewTable, page: I64, offsets: I64, arena: U8) -> None:
+    """Write the colours and labels [layers, pixels] of a page of views of one size to their offsets in the arena."""
     for layer in range(page.size):
         view = page[layer]
         pixels = np.int64(views.width[view]) * views.height[view]
@@ -221,9 +304,6 @@ def unpack_frames(words: U32, depth_bytes: U8, views: ViewTable, page: I64, offs
         if asked & GRAY:
             start = offsets[view, GRAY_COLUMN]
             write_gray(words[layer], arena[start : start + pixels])
-        if asked & DEPTH:
-            start = offsets[view, DEPTH_COLUMN]
-            _copy(depth_bytes[layer], arena[start : start + 4 * pixels])
         if asked & SEGMENTATION:
             start = offsets[view, SEGMENTATION_COLUMN]
             write_labels(words[layer], arena[start : start + pixels])

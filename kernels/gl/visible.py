@@ -10,7 +10,19 @@ import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.raster.cull import is_in_frustum, model_view, pose_determinant, select_detail
-from worldloom.kernels.tables import F64, I32, I64, U32, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.raster.translucent import is_translucent
+from worldloom.kernels.tables import (
+    F64,
+    I32,
+    I64,
+    OPAQUE_ALPHA,
+    STANDS_FOR_SHADOW,
+    U32,
+    AssetTable,
+    InstanceTable,
+    LaneTable,
+    ViewTable,
+)
 
 BOTH_SIDES, FRONT_ONLY, MIRRORED_FRONT_ONLY = 0, 1, 2
 """Facings: which triangles of a row are drawn: all, those counter-clockwise on the screen, those clockwise."""
@@ -39,20 +51,23 @@ def find_visible(
     lanes: LaneTable,
     views: ViewTable,
     page: I64,
+    opaque: bool,
     matrix: F64,
     layer_of: I32,
     row_of: I32,
     run_of: I32,
     kind_of: I32,
-) -> tuple[int, int]:
-    """Write the visible rows of each view in `page`, view after view; return their number, and the most runs of a lane.
+) -> tuple[int, int, int]:
+    """Write the visible rows of each view in `page`, view after view: its opaque rows, or its translucent ones.
 
-    A kind is facing * meshes + mesh. `matrix` [3, 4] is scratch; the four outputs must be long enough for every row of
-    every lane in the page.
+    Return their number, the most runs of a lane, and the number of translucent rows, visible or not. A kind is
+    facing * meshes + mesh. `matrix` [3, 4] is scratch; the four outputs must be long enough for every row of every lane
+    in the page.
     """
     meshes = assets.mesh_first_triangle.size
     count = 0
     most_runs = 0
+    translucent = 0
     for layer in range(page.size):
         view = page[layer]
         lane = views.lane[view]
@@ -60,12 +75,16 @@ def find_visible(
         half_height = views.half_height[view]
         aspect = np.float64(views.width[view]) / views.height[view]
         orthographic = views.orthographic[view] != 0
+        has_shadows = views.shadows[view] == 1
         pixels = 0.5 * views.height[view] / np.float64(half_height)
         run = -1
         last_kind = -1
         for row in range(first, first + lanes.row_count[lane]):
             mesh = instances.mesh[row]
-            if mesh < 0:
+            if mesh < 0 or (has_shadows and instances.shadow[row] == STANDS_FOR_SHADOW):
+                continue
+            translucent += is_translucent(instances.alpha, row)
+            if not (instances.alpha[row] >= OPAQUE_ALPHA if opaque else is_translucent(instances.alpha, row)):
                 continue
             model_view(instances.pose, row, views.camera, view, matrix)
             shown = select_detail(assets, mesh, matrix, pixels, orthographic)
@@ -90,7 +109,7 @@ def find_visible(
                 kind_of[count] = kind
                 count += 1
         most_runs = max(most_runs, run + 1)
-    return count, most_runs
+    return count, most_runs, translucent
 
 
 @kernel
@@ -107,11 +126,13 @@ def sort_visible(
     sorted_row: I32,
     commands: U32,
     segments: I32,
+    first_instance: int,
 ) -> tuple[int, int]:
     """Sort the rows of `find_visible`, and write the commands [n, 5] that draw them; return the commands and segments.
 
-    A segment [n, 3] is (facing, first command, commands): commands issued with one face culling state. `bucket_ends` is
-    scratch of runs * kinds numbers; there are no more commands than buckets in use, and no more segments than commands.
+    A segment [n, 4] is (facing, first command, commands, 0): commands issued with one face culling state. Their
+    instances are counted from `first_instance`. `bucket_ends` is scratch of runs * kinds numbers; there are no more
+    commands than buckets in use, and no more segments than commands.
     """
     meshes = assets.mesh_first_triangle.size
     kinds = FACINGS * meshes
@@ -134,11 +155,11 @@ def sort_visible(
         commands[command_count, 1] = size
         commands[command_count, 2] = 3 * assets.mesh_first_triangle[mesh]
         commands[command_count, 3] = 0
-        commands[command_count, 4] = total
+        commands[command_count, 4] = first_instance + total
         if segment_count == 0 or segments[segment_count - 1, 0] != facing:
             segments[segment_count, 0] = facing
             segments[segment_count, 1] = command_count
-            segments[segment_count, 2] = 0
+            segments[segment_count, 2] = segments[segment_count, 3] = 0
             segment_count += 1
         segments[segment_count - 1, 2] += 1
         command_count += 1

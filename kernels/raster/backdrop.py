@@ -12,6 +12,7 @@ import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.intrinsics import load_floats, load_ints, store
+from worldloom.kernels.outputs import FLOW, NORMALS
 from worldloom.kernels.raster.scratch import padded
 from worldloom.kernels.simd import SIMD_WIDTH, ints
 from worldloom.kernels.tables import (
@@ -20,6 +21,7 @@ from worldloom.kernels.tables import (
     I64,
     LAMP_SIZE,
     MAX_LAMPS,
+    OPAQUE_ALPHA,
     U32,
     InstanceTable,
     LaneTable,
@@ -32,7 +34,7 @@ MAX_PIXELS = 1 << 17
 """Largest view that uses a backdrop: all backdrops of a worker then take at most 8 MiB."""
 MAX_ROWS = 64
 """Most still rows of a view that uses a backdrop."""
-_VIEW_KEY_SIZE, _ROW_KEY_SIZE = 46, 23
+_VIEW_KEY_SIZE, _ROW_KEY_SIZE = 46, 24
 KEY_SIZE = _VIEW_KEY_SIZE + MAX_LAMPS * LAMP_SIZE + MAX_ROWS * _ROW_KEY_SIZE
 NONE, FOUND, NEW = 0, 1, 2
 """Results of find_backdrop: draw without one; use the cached one; draw a new one first."""
@@ -74,7 +76,9 @@ def find_backdrop(
     pixels = padded(views.width[view]) * np.uint64(band[1] - band[0])
     capacity = np.uint64(backdrops.colors.size - SIMD_WIDTH) // np.uint64(CACHE_ENTRIES)
     most = min(lanes.row_count[lane], MAX_ROWS)
-    if still <= 0 or still > most or views.samples[view] != 1 or pixels > capacity:
+    # A backdrop has no triangle records, which normals and flow are computed from.
+    needs_records = views.outputs[view] & (NORMALS | FLOW) != 0 or views.shadows[view] == 1
+    if still <= 0 or still > most or views.samples[view] != 1 or pixels > capacity or needs_records:
         return NONE, np.uint64(0)
     length = _write_key(instances, lanes, views, view, band, still, backdrops.view_key)
     mixed = np.uint64(still)
@@ -141,6 +145,7 @@ def _write_key(
         key[at + 19] = instances.label[row]
         for k in range(3):
             key[at + 20 + k] = _bits(instances.shine[row, k])
+        key[at + 23] = np.int32(instances.alpha[row] >= OPAQUE_ALPHA)  # others are not part of it
         at += _ROW_KEY_SIZE
     return at
 

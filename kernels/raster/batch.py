@@ -29,11 +29,13 @@ from worldloom.kernels.tables import (
     I64,
     INSTANCE_DIMENSIONS,
     LANE_DIMENSIONS,
+    PREVIOUS_DIMENSIONS,
     U8,
     VIEW_DIMENSIONS,
     AssetTable,
     InstanceTable,
     LaneTable,
+    PreviousTable,
     ViewTable,
 )
 from worldloom.kernels.views import AXES_TOLERANCE, is_valid_draw, measure_views
@@ -45,22 +47,22 @@ DONE, INVALID, TOO_LARGE = 0, 1, 2
 class Destination(NamedTuple):
     """Memory that a batch is drawn into."""
 
-    offsets: I64  # [V, 4] bytes of the arena where each output of each view begins
+    offsets: I64  # [V, outputs] bytes of the arena where each output of each view begins
     arena: U8  # [bytes]
 
 
 class CheckMemory(NamedTuple):
     """Memory of the checks before a batch is drawn."""
 
-    ranges: I64  # [4 * V or more, 2] scratch
+    ranges: I64  # [outputs * V or more, 2] scratch
     limits: I64  # [LIMITS] see below
 
 
 # Indices of CheckMemory.limits: what the scratch memory of all threads allows, and what the last batch needs.
-CORNERS, TRIANGLES, PIXELS, THREADS = 0, 1, 2, 3
-NEEDED = 4
-BANDS = 8  # most bands of a view, of the batch that is being drawn
-LIMITS = 9
+CORNERS, TRIANGLES, PIXELS, TEXELS, THREADS = 0, 1, 2, 3, 4
+NEEDED = 5
+BANDS = 10  # most bands of a view, of the batch that is being drawn
+LIMITS = 11
 
 # First rows of the tables in the descriptions of a batch, and in those of a thread.
 ASSETS = 0
@@ -69,7 +71,8 @@ LANES = INSTANCES + len(INSTANCE_DIMENSIONS)
 VIEWS = LANES + len(LANE_DIMENSIONS)
 DESTINATION = VIEWS + len(VIEW_DIMENSIONS)
 CHECK_MEMORY = DESTINATION + len(Destination._fields)
-BATCH_ROWS = CHECK_MEMORY + len(CheckMemory._fields)
+PREVIOUS = CHECK_MEMORY + len(CheckMemory._fields)
+BATCH_ROWS = PREVIOUS + len(PREVIOUS_DIMENSIONS)
 BACKDROPS = len(Scratch._fields)
 THREAD_ROWS = BACKDROPS + len(Backdrops._fields)
 
@@ -84,6 +87,7 @@ _read_assets = make_reader(AssetTable, ASSET_DIMENSIONS)
 _read_instances = make_reader(InstanceTable, INSTANCE_DIMENSIONS)
 _read_lanes = make_reader(LaneTable, LANE_DIMENSIONS)
 _read_views = make_reader(ViewTable, VIEW_DIMENSIONS)
+_read_previous = make_reader(PreviousTable, PREVIOUS_DIMENSIONS)
 _read_destination = make_reader(Destination, (2, 1))
 _read_check_memory = make_reader(CheckMemory, (2, 1))
 _read_scratch = make_reader(Scratch, [column.ndim for column in allocate_scratch(1, 1, 1)])
@@ -114,6 +118,7 @@ def describe_views(
     height: I32,
     outputs: U8,
     samples: U8,
+    shadows: U8,
     offsets: I64,
     arena: U8,
     batch: I64,
@@ -126,6 +131,7 @@ def describe_views(
     batch[VIEWS + 4, 0], batch[VIEWS + 5, 0] = near.ctypes.data, far.ctypes.data
     batch[VIEWS + 6, 0], batch[VIEWS + 7, 0] = width.ctypes.data, height.ctypes.data
     batch[VIEWS + 8, 0], batch[VIEWS + 9, 0] = outputs.ctypes.data, samples.ctypes.data
+    batch[VIEWS + 10, 0] = shadows.ctypes.data
     batch[DESTINATION, 0], batch[DESTINATION, 1] = offsets.ctypes.data, offsets.shape[0]
     batch[DESTINATION, 2] = offsets.shape[1]
     batch[DESTINATION + 1, 0], batch[DESTINATION + 1, 1] = arena.ctypes.data, arena.size
@@ -151,6 +157,7 @@ def draw_batch(batch: I64, threads: I64, control: I64, thread: int) -> int:
             _read_views(batch, VIEWS),
         )
         assets, destination = _read_assets(batch, ASSETS), _read_destination(batch, DESTINATION)
+        previous = _read_previous(batch, PREVIOUS)
         scratch = _read_scratch(threads, thread * THREAD_ROWS)
         backdrops = _read_backdrops(threads, thread * THREAD_ROWS + BACKDROPS)
         most_bands = _read_check_memory(batch, CHECK_MEMORY).limits[BANDS]
@@ -169,6 +176,7 @@ def draw_batch(batch: I64, threads: I64, control: I64, thread: int) -> int:
                         lanes,
                         views,
                         view,
+                        previous,
                         height * band // bands,
                         height * (band + 1) // bands,
                         destination.offsets,
@@ -203,6 +211,7 @@ def _open_batch(batch: I64, control: I64) -> int:
         views.height,
         views.outputs,
         views.samples,
+        views.shadows,
         destination.offsets,
         check.ranges,
         destination.arena.size,
@@ -218,10 +227,12 @@ def _open_batch(batch: I64, control: I64) -> int:
     ):
         return INVALID
     count = views.lane.size
-    corners, triangles, pixels, all_pixels = measure_views(
+    corners, triangles, pixels, texels, all_pixels = measure_views(
         views.lane,
         views.width,
         views.height,
+        views.shadows,
+        lanes.lamp_count,
         lanes.first_row,
         lanes.row_count,
         instances.mesh,
@@ -235,7 +246,7 @@ def _open_batch(batch: I64, control: I64) -> int:
     items = count * bands
     wanted = min(most_threads, items, max(1, all_pixels // _PIXELS_PER_THREAD))
     limits[NEEDED + CORNERS], limits[NEEDED + TRIANGLES] = corners, 1 + triangles
-    limits[NEEDED + PIXELS], limits[NEEDED + THREADS] = pixels, wanted
+    limits[NEEDED + PIXELS], limits[NEEDED + TEXELS], limits[NEEDED + THREADS] = pixels, texels, wanted
     for k in range(NEEDED):
         if limits[NEEDED + k] > limits[k]:
             return TOO_LARGE

@@ -11,6 +11,7 @@ import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.intrinsics import load_ints
+from worldloom.kernels.light_maps import allocate_light_maps
 from worldloom.kernels.simd import SIMD_WIDTH, change_mask, ints, lowest_set_bit
 from worldloom.kernels.tables import F32, F64, I32, I64, LAMP_SIZE, MAX_LAMPS, U32
 
@@ -24,15 +25,18 @@ of two, so that they do not map to the same cache lines."""
 ROW, TRIANGLE, NORMAL_FLIPPED, PREPARED = 0, 1, 2, 3
 TEXTURE, LIT_PER_PIXEL, MIP_LEVEL = 4, 5, 6
 RECORD_INTS = 7
+LIT_BY_SUN = 2
+"""Value of LIT_PER_PIXEL where all pixels have the same light, except that shadows take the sun from some."""
 # Columns of Scratch.record_floats: planes a·x + b·y + c in pixel coordinates, three numbers each; colour; shine.
 INVERSE, KEY, OVER_W, OVER_U, OVER_V, NORMAL, COLOR = 0, 9, 12, 15, 18, 21, 30
 SHINE = 33
+SUNLIT = NORMAL + 3  # what the sun adds to the colour, with LIT_BY_SUN
 RECORD_FLOATS = 36
 # Indices of Scratch.constants: light, fog and sky of the view's lane.
 AMBIENT_MEAN, AMBIENT_TILT, LIGHT, TO_LIGHT, FOG, FOG_BEGIN, FOG_SCALE, HORIZON, SKY = 0, 3, 6, 9, 12, 15, 16, 17, 20
 # Camera rays: to the first pixel, one metre ahead; steps to the next pixel right and down; backward axis; position.
 CORNER, RIGHT, DOWN, BACK, EYE = 23, 26, 29, 32, 35
-SKY_FIRST, SKY_LEVEL, LAMP_COUNT, LAMPS = 38, 39, 40, 41
+SKY_FIRST, SKY_LEVEL, SKY_TINT, LAMP_COUNT, HAS_SHADOWS, MAP_COUNT, LAMPS = 38, 39, 40, 43, 44, 45, 46
 CONSTANTS_SIZE = LAMPS + MAX_LAMPS * LAMP_SIZE
 # Offsets of the rows of Scratch.rows: depth, and light times colour in three channels.
 DEPTH_ROW, RED, GREEN, BLUE = np.uint64(0), np.uint64(STRIDE), np.uint64(2 * STRIDE), np.uint64(3 * STRIDE)
@@ -44,8 +48,15 @@ TEXEL_BUFFERS = 3
 SAMPLE, SPARE = np.uint64(STRIDE), np.uint64(4 * STRIDE)
 COLOR_BUFFERS = 5
 
+# Columns of Scratch.map_planes: numbers that a pixel's x, y, 1 and key are multiplied by. Their sums give its x and y
+# on a light map and its key there, each times the last sum.
+ON_MAP_X, ON_MAP_Y, ON_MAP_KEY, ON_MAP_W = 0, 4, 8, 12
+PLANES_SIZE = 16
+
 NO_BACKDROP = -1
 """Stands for the cache entry, or the offset, of a view without a backdrop."""
+NO_BACKGROUND = -2
+"""Stands for that offset where nothing is shaded behind the triangles: for a translucent row."""
 
 
 class Scratch(NamedTuple):
@@ -69,10 +80,26 @@ class Scratch(NamedTuple):
     restored: I64  # [3] backdrop in the visibility buffer or NO_BACKDROP; rows [from, to) of it drawn over
     drawn_rows: I64  # [2] rows [from, to) of the frame that triangles may cover
     band: I64  # [2] rows [from, to) of the frame that are drawn; the visibility buffer has those alone
+    maps: F64  # [MAX_LAMPS, LIGHT_MAP_SIZE] light maps of a view with shadows
+    casters: I32  # [capacity] bit k of each row of the view's lane that has a mesh: it may cast onto map k
+    map_planes: F64  # [MAX_LAMPS, PLANES_SIZE] how a pixel of the view is found on each, see shading/shadows.py
+    map_keys: F32  # [texels] nearness to the light, map after map, rows padded to whole vectors
+    map_rows: I32  # [texels] instance row of what is there
+    record_slopes: F64  # [capacity, 2 * MAX_LAMPS] slopes of each triangle's plane on each light map
+    lit: F32  # [MAX_LAMPS * STRIDE] part of each light that reaches the pixels of a row
+    # For translucent rows, see translucent.py: memory that is not used is not committed.
+    layer_rows: I32  # [capacity] instance rows from far to near
+    layer_keys: F64  # [capacity] what they are sorted by
+    opaque_nearness: F32  # [4 * pixels] the visibility buffer with opaque rows only
+    opaque_owner: I32  # [4 * pixels]
+    frame: U32  # [4 * pixels] finished colours so far, laid out like the visibility buffer
 
 
-def allocate_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
-    """Allocate scratch for meshes of at most so many corners, and views of so many triangles and (padded) pixels."""
+def allocate_scratch(corners: int, triangles: int, pixels: int, texels: int = 1) -> Scratch:
+    """Allocate scratch for meshes of at most so many corners, and views of so many triangles and (padded) pixels.
+
+    `texels` are those of the light maps of a view. What is only used with shadows is not touched without them.
+    """
     return Scratch(
         matrix=np.zeros((3, 4)),
         vertices=np.zeros((6, -(-corners // SIMD_WIDTH) * SIMD_WIDTH)),
@@ -92,6 +119,18 @@ def allocate_scratch(corners: int, triangles: int, pixels: int) -> Scratch:
         restored=np.array([NO_BACKDROP, 0, 0]),
         drawn_rows=np.zeros(2, np.int64),
         band=np.zeros(2, np.int64),
+        maps=allocate_light_maps(),
+        casters=np.zeros(triangles, np.int32),
+        map_planes=np.zeros((MAX_LAMPS, PLANES_SIZE)),
+        map_keys=np.zeros(texels + MAX_WIDTH, np.float32),
+        map_rows=np.zeros(texels + MAX_WIDTH, np.int32),
+        record_slopes=np.zeros((triangles, 2 * MAX_LAMPS)),
+        lit=np.zeros(MAX_LAMPS * STRIDE, np.float32),
+        layer_rows=np.zeros(triangles, np.int32),
+        layer_keys=np.zeros(triangles),
+        opaque_nearness=np.zeros(4 * pixels, np.float32),
+        opaque_owner=np.zeros(4 * pixels, np.int32),
+        frame=np.zeros(4 * pixels, np.uint32),
     )
 
 

@@ -3,11 +3,14 @@
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
+from worldloom.kernels.light_maps import fit_light_maps
 from worldloom.kernels.outputs import (
     DEPTH,
     DEPTH_COLUMN,
+    FLOW,
     GRAY,
     GRAY_COLUMN,
+    NORMALS,
     RGB,
     RGB_COLUMN,
     SEGMENTATION,
@@ -24,14 +27,49 @@ from worldloom.kernels.raster.backdrop import (
     store_backdrop_nearness,
     store_backdrop_row,
 )
-from worldloom.kernels.raster.scratch import KEY, NO_BACKDROP, ROW, Scratch, find_runs, first_pixel, padded, plane_at
-from worldloom.kernels.raster.visibility import background_nearness, clear, rasterise
-from worldloom.kernels.shading.rows import shade_row
+from worldloom.kernels.raster.casting import draw_light_maps
+from worldloom.kernels.raster.flow import write_flow
+from worldloom.kernels.raster.normals import write_normals
+from worldloom.kernels.raster.scratch import (
+    KEY,
+    NO_BACKDROP,
+    NO_BACKGROUND,
+    ROW,
+    Scratch,
+    find_runs,
+    first_pixel,
+    padded,
+    plane_at,
+)
+from worldloom.kernels.raster.translucent import (
+    ALL_ROWS,
+    OPAQUE_ROWS,
+    TRANSLUCENT_ROWS,
+    blend_row,
+    find_layers,
+    finish_row,
+    keep_opaque,
+    keep_row,
+    may_have_layers,
+    remove_layer,
+    restore_opaque,
+)
+from worldloom.kernels.raster.visibility import (
+    background_nearness,
+    clear,
+    rasterise,
+)
+from worldloom.kernels.shading.rows import blend_samples, shade_row
+from worldloom.kernels.shading.shadows import read_light_maps
 from worldloom.kernels.shading.surface import read_constants
-from worldloom.kernels.tables import I64, U8, U32, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import I64, U8, U32, AssetTable, InstanceTable, LaneTable, PreviousTable, ViewTable
 
-BACKDROP_PASS, FRAME_PASS = 0, 1
-"""Passes of a view: its new backdrop, if it gets one, and its frame."""
+BACKDROP_PASS, FRAME_PASS, FIRST_LAYER = 0, 1, 2
+"""Passes of a view: its new backdrop, if it gets one, and its frame.
+
+With translucent rows these passes draw the opaque rows. They are followed by one for the colours of each translucent
+row, if colours are asked for, and one for all else of them together, such as depth and labels, if that is.
+"""
 
 
 @inlined
@@ -41,6 +79,7 @@ def draw_view(
     lanes: LaneTable,
     views: ViewTable,
     view: int,
+    previous: PreviousTable,
     top: int,
     bottom: int,
     offsets: I64,
@@ -53,31 +92,75 @@ def draw_view(
     read_constants(lanes, views, view, assets.texture_size, scratch.constants)
     found, entry = find_backdrop(instances, lanes, views, view, scratch.band, backdrops)
     backdrop_start = NO_BACKDROP if found == NONE else np.int64(backdrop_offset(backdrops, entry))
-    for render_pass in range(BACKDROP_PASS if found == NEW else FRAME_PASS, FRAME_PASS + 1):
-        _clear(views, view, found, entry, render_pass, scratch, backdrops)
-        first_row, last_row = _rows_to_draw(lanes, views.lane[view], found, render_pass)
-        rasterise(assets, instances, first_row, last_row, views, view, scratch)
-        if render_pass == BACKDROP_PASS or views.outputs[view] & (RGB | GRAY) != 0:
+    wants_colors = views.outputs[view] & (RGB | GRAY) != 0
+    translucent_rows, rows_kind = 0, ALL_ROWS
+    if may_have_layers(instances, lanes, views.lane[view]):
+        rows_kind = OPAQUE_ROWS
+        translucent_rows = find_layers(assets, instances, lanes, views, view, scratch)
+    layers = translucent_rows if wants_colors else 0
+    passes = FIRST_LAYER + layers
+    if translucent_rows > 0 and views.outputs[view] & (DEPTH | SEGMENTATION | NORMALS | FLOW) != 0:
+        passes += 1
+    opaque_records = np.uint64(0)
+    for render_pass in range(BACKDROP_PASS if found == NEW else FRAME_PASS, passes):
+        _clear(views, view, found, entry, render_pass, layers, scratch, backdrops)
+        first_row, last_row = _rows_to_draw(lanes, views.lane[view], found, render_pass, layers, scratch)
+        rows_kind = rows_kind if render_pass < FIRST_LAYER else TRANSLUCENT_ROWS
+        records = rasterise(assets, instances, first_row, last_row, rows_kind, opaque_records, views, view, scratch)
+        opaque_records = records if render_pass == FRAME_PASS else opaque_records
+        if render_pass == FRAME_PASS and wants_colors and views.shadows[view] == 1:
+            _draw_shadows(assets, instances, lanes, views, view, scratch)
+        if render_pass == BACKDROP_PASS or (wants_colors and render_pass < FIRST_LAYER + layers):
             _write_color_outputs(
-                assets, instances, views, view, scratch, backdrops, backdrop_start, render_pass, offsets, arena
+                assets, instances, views, view, scratch, backdrops, backdrop_start, render_pass, layers, offsets, arena
             )
         if render_pass == BACKDROP_PASS:
             store_backdrop_nearness(scratch.nearness, views.width[view], bottom - top, backdrops, entry)
     scratch.restored[1] = scratch.drawn_rows[0] - top
     scratch.restored[2] = max(scratch.drawn_rows[0], scratch.drawn_rows[1]) - top
+    if translucent_rows > 0:
+        scratch.restored[0] = NO_BACKDROP  # more was drawn over than those rows
     if views.outputs[view] & DEPTH:
         _write_depth(views, view, scratch, offsets, arena)
     if views.outputs[view] & SEGMENTATION:
         _write_segmentation(instances, views, view, scratch, backdrops, backdrop_start, offsets, arena)
+    if views.outputs[view] & NORMALS:
+        write_normals(assets, instances, views, view, scratch, offsets, arena)
+    if views.outputs[view] & FLOW:
+        write_flow(assets, instances, lanes, views, view, previous, scratch, offsets, arena)
+
+
+@device_function
+def _draw_shadows(
+    assets: AssetTable, instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, scratch: Scratch
+) -> None:
+    """Draw the light maps of a view, and prepare its constants for them."""
+    count = fit_light_maps(assets, instances, lanes, views, view, scratch.maps, scratch.casters)
+    draw_light_maps(assets, instances, lanes, views, view, count, scratch)
+    read_light_maps(views, view, count, scratch.maps, scratch.map_planes, scratch.constants)
 
 
 @inlined
 def _clear(
-    views: ViewTable, view: int, found: int, entry: np.uint64, render_pass: int, scratch: Scratch, backdrops: Backdrops
+    views: ViewTable,
+    view: int,
+    found: int,
+    entry: np.uint64,
+    render_pass: int,
+    layers: int,
+    scratch: Scratch,
+    backdrops: Backdrops,
 ) -> None:
-    """Fill the visibility buffer with the background of this pass: a backdrop, or nothing."""
+    """Fill the visibility buffer with the background of this pass: a backdrop, nothing, or what is opaque."""
     width, height = views.width[view], scratch.band[1] - scratch.band[0]
-    if found == NONE or render_pass == BACKDROP_PASS:
+    if render_pass >= FIRST_LAYER:
+        if layers > 0 and render_pass == FIRST_LAYER:
+            keep_opaque(views, view, scratch)
+        elif render_pass < FIRST_LAYER + layers:
+            remove_layer(views, view, scratch)
+        elif layers > 0:
+            restore_opaque(views, view, scratch)
+    elif found == NONE or render_pass == BACKDROP_PASS:
         scratch.restored[0] = NO_BACKDROP
         clear(views, view, scratch.band, scratch.nearness, scratch.owner)
     else:
@@ -85,11 +168,16 @@ def _clear(
 
 
 @inlined
-def _rows_to_draw(lanes: LaneTable, lane: int, found: int, render_pass: int) -> tuple[int, int]:
-    """Return the range of instance rows of this pass: the still ones, the others, or all."""
+def _rows_to_draw(
+    lanes: LaneTable, lane: int, found: int, render_pass: int, layers: int, scratch: Scratch
+) -> tuple[int, int]:
+    """Return the range of instance rows of this pass: the still ones, the others, all, or the one of a layer."""
     first, last = lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]
     still = first + lanes.static_rows[lane]
-    if found == NONE:
+    if FIRST_LAYER <= render_pass < FIRST_LAYER + layers:
+        row = np.int64(scratch.layer_rows[render_pass - FIRST_LAYER])
+        return row, row + 1
+    if found == NONE or render_pass >= FIRST_LAYER:
         return first, last
     return (first, still) if render_pass == BACKDROP_PASS else (still, last)
 
@@ -104,17 +192,26 @@ def _write_color_outputs(
     backdrops: Backdrops,
     backdrop_start: int,
     render_pass: int,
+    layers: int,
     offsets: I64,
     arena: U8,
 ) -> None:
-    """Shade a view and write rgb and gray; in a backdrop pass, store colours and labels from `backdrop_start` on."""
+    """Shade a view and write rgb and gray, after the last layer if there are any.
+
+    In a backdrop pass, store colours and labels from `backdrop_start` on.
+    """
     width, is_backdrop = np.uint64(views.width[view]), render_pass == BACKDROP_PASS
+    is_layer = render_pass >= FIRST_LAYER
     has_backdrop = backdrop_start >= 0 and not is_backdrop
     height, half_height, far = views.height[view], views.half_height[view], views.far[view]
     orthographic, samples = views.orthographic[view] == 1, np.uint64(views.samples[view])
-    for y in range(scratch.band[0], scratch.band[1]):
+    top, bottom = scratch.band[0], scratch.band[1]
+    if is_layer:
+        top, bottom = scratch.drawn_rows[0], scratch.drawn_rows[1]
+    background = NO_BACKGROUND if is_layer else NO_BACKDROP
+    for y in range(top, bottom):
         backdrop_row = backdrop_start + (y - scratch.band[0]) * np.int64(padded(width))
-        if has_backdrop and not (scratch.drawn_rows[0] <= y < scratch.drawn_rows[1]):
+        if has_backdrop and layers == 0 and not (scratch.drawn_rows[0] <= y < scratch.drawn_rows[1]):
             _write_color_row(views, view, y, backdrops.colors, backdrop_row, offsets, arena)
             continue
         shade_row(
@@ -131,9 +228,15 @@ def _write_color_outputs(
             samples,
             scratch,
             backdrops,
-            NO_BACKDROP if backdrop_start < 0 or is_backdrop else backdrop_row,
+            backdrop_row if has_backdrop and not is_layer else background,
         )
-        if is_backdrop:
+        if samples == 4 and layers == 0:
+            blend_samples(width, scratch.colors)
+        if is_layer:
+            alpha = instances.alpha[scratch.layer_rows[render_pass - FIRST_LAYER]]
+            at = y - scratch.band[0]
+            blend_row(at, width, samples, alpha, scratch.colors, scratch.owner, scratch.frame)
+        elif is_backdrop:
             row = first_pixel(scratch.owner, 0, y - scratch.band[0], width)
             store_backdrop_row(
                 instances,
@@ -146,7 +249,13 @@ def _write_color_outputs(
                 scratch.colors,
                 backdrops,
             )
+        elif layers > 0:
+            keep_row(y - scratch.band[0], width, samples, scratch.colors, scratch.owner, scratch.frame)
         else:
+            _write_color_row(views, view, y, scratch.colors, 0, offsets, arena)
+    if is_layer and render_pass == FIRST_LAYER + layers - 1:
+        for y in range(scratch.band[0], scratch.band[1]):
+            finish_row(y - scratch.band[0], width, samples, scratch.colors, scratch.owner, scratch.frame)
             _write_color_row(views, view, y, scratch.colors, 0, offsets, arena)
 
 

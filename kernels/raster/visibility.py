@@ -22,6 +22,7 @@ from worldloom.kernels.raster.scratch import (
     Scratch,
     padded,
 )
+from worldloom.kernels.raster.translucent import ALL_ROWS, is_of_kind
 from worldloom.kernels.raster.triangles import SUBPIXELS, clip_at_near_plane, fill
 from worldloom.kernels.simd import (
     SIMD_WIDTH,
@@ -34,7 +35,17 @@ from worldloom.kernels.simd import (
     to_ints,
     where_at_least,
 )
-from worldloom.kernels.tables import F32, F64, I32, I64, U8, AssetTable, InstanceTable, ViewTable
+from worldloom.kernels.tables import (
+    F32,
+    F64,
+    I32,
+    I64,
+    STANDS_FOR_SHADOW,
+    U8,
+    AssetTable,
+    InstanceTable,
+    ViewTable,
+)
 
 SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
 SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
@@ -63,21 +74,24 @@ def rasterise(
     instances: InstanceTable,
     first_row: int,
     last_row: int,
+    rows_kind: int,
+    count: np.uint64,
     views: ViewTable,
     view: int,
     scratch: Scratch,
-) -> None:
-    """Rasterise these instance rows into the visibility buffer of a view, after `clear` or `restore_backdrop`.
+) -> np.uint64:
+    """Rasterise these instance rows, or those of a kind among them, into the visibility buffer of a view.
 
-    Only the rows of `scratch.band` are drawn, each exactly as in the whole frame.
+    Only the rows of `scratch.band` are drawn, each exactly as in the whole frame. Triangle records follow on `count`,
+    the last one in use, where 0 is the background. Return the last one then.
     """
     top, bottom = scratch.band[0], scratch.band[1]
     width, height = np.int64(views.width[view]), np.int64(views.height[view])
     near, far = np.float64(views.near[view]), np.float64(views.far[view])
     orthographic = views.orthographic[view] == 1
     samples = np.uint64(views.samples[view])
+    has_shadows = views.shadows[view] == 1
     nearness, owner, vertices, matrix = scratch.nearness, scratch.owner, scratch.vertices, scratch.matrix
-    count = np.uint64(0)  # the last record in use; record 0 is the background
     scratch.drawn_rows[0], scratch.drawn_rows[1] = bottom, top
     scale = 0.5 * height / np.float64(views.half_height[view])
     for first_of_eight in range(first_row, last_row, SIMD_WIDTH):
@@ -98,6 +112,9 @@ def rasterise(
         while shown != 0:
             row = first_of_eight + np.int64(lowest_set_bit(shown))
             shown &= shown - np.uint64(1)
+            is_other = rows_kind != ALL_ROWS and not is_of_kind(instances.alpha, row, rows_kind)
+            if is_other or (has_shadows and instances.shadow[row] == STANDS_FOR_SHADOW):
+                continue
             mesh = instances.mesh[row]
             model_view(instances.pose, row, views.camera, view, matrix)
             if not orthographic and is_hidden(
@@ -110,7 +127,7 @@ def rasterise(
                 continue
             first = assets.mesh_first_corner[mesh]
             last = first + assets.mesh_corner_count[mesh]
-            _transform(
+            transform_corners(
                 assets.corners,
                 first,
                 last,
@@ -127,7 +144,7 @@ def rasterise(
                 scratch.cells,
             )
             triangle = assets.mesh_first_triangle[mesh]
-            selected_count = _select_triangles(
+            selected_count = select_triangles(
                 assets.triangle_corners,
                 triangle,
                 triangle + assets.mesh_triangle_count[mesh],
@@ -165,10 +182,11 @@ def rasterise(
                 nearness,
                 owner,
             )
+    return count
 
 
 @device_function
-def _transform(
+def transform_corners(
     corners: F32,
     first: int,
     last: int,
@@ -217,7 +235,7 @@ def _transform(
 
 
 @inlined
-def _select_triangles(
+def select_triangles(
     triangles: I32, first: int, last: int, facing: float, vertices: F64, cells: I32, selected: I32
 ) -> np.uint64:
     """Select the triangles whose bounding box contains samples and that face the camera; return their number.

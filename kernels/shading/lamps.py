@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
-from worldloom.kernels.intrinsics import store
+from worldloom.kernels.intrinsics import load_floats, store
 from worldloom.kernels.raster.scratch import (
     BACK,
     BLUE,
@@ -24,6 +24,7 @@ from worldloom.kernels.raster.scratch import (
     RED,
     RIGHT,
     SHINE,
+    STRIDE,
     plane_at,
 )
 from worldloom.kernels.simd import (
@@ -53,6 +54,7 @@ from worldloom.kernels.tables import (
     LAMP_EXPONENT,
     LAMP_KIND,
     LAMP_POSITION,
+    LAMP_SHADOW,
     LAMP_SIZE,
     LAMP_SPECULAR,
     SPOT,
@@ -61,6 +63,9 @@ from worldloom.kernels.tables import (
 )
 
 _ZERO, _ONE, _TINY = np.float32(0.0), np.float32(1.0), np.float32(1e-30)
+NO_SHADOW, ONE_SHADOW = np.float32(0.0), np.float32(1.0)
+"""Values of LAMP_SHADOW in the constants of a view with shadows: the lamp casts none; it casts some, but on nothing
+that is seen. Greater ones by k + 1: on light map k."""
 
 
 @inlined
@@ -106,8 +111,8 @@ def read_lamps(lanes: LaneTable, lane: int, views: ViewTable, view: int, constan
             constants[at + k] *= scale
 
 
-@device_function
-def light_run(
+@inlined
+def _light_run(
     record: int,
     y: int,
     x_from: int,
@@ -118,8 +123,10 @@ def light_run(
     record_floats: F64,
     constants: F32,
     rows: F32,
+    lit: F32,
+    has_shadows: bool,
 ) -> None:
-    """Write colour times light of the pixels x_from..x_to of row y, clamped to 1 and times `scale`, into `rows`."""
+    """Write what `light_run` does, or `light_run_with_shadows`; the compiler knows which."""
     center_y, row = y + 0.5, np.float32(y)
     ax, ay, az = (
         plane_at(record_floats, record, NORMAL, center_y),
@@ -172,6 +179,7 @@ def light_run(
             vx, vy, vz = _unit(_ZERO - rx, _ZERO - ry, _ZERO - rz)
         viewed = nx * vx + ny * vy + nz * vz
         r, g, b = floats(glow * red), floats(glow * green), floats(glow * blue)
+        more_r, more_g, more_b = floats(_ZERO), floats(_ZERO), floats(_ZERO)  # of lamps that cast shadows
         for lamp in range(lamps):
             first = np.uint64(LAMPS + lamp * LAMP_SIZE)
             lx, ly, lz = (
@@ -191,6 +199,10 @@ def light_run(
                 between = maximum(lx * vx + ly * vy + lz * vz + _ONE, _TINY)
                 squared = half * half / (between + between)
                 mirrored = where_at_least(reached, _TINY, mirror * _power_of(squared, np.float32(0.5) * sharp), _ZERO)
+            shadow = constants[first + np.uint64(LAMP_SHADOW)] if has_shadows else NO_SHADOW
+            reaching = floats(_ONE)
+            if has_shadows and shadow > ONE_SHADOW:
+                reaching = load_floats(lit, np.uint64(shadow - ONE_SHADOW - _ONE) * np.uint64(STRIDE) + x)
             for k in range(3):
                 channel = red if k == 0 else (green if k == 1 else blue)
                 part = channel * (
@@ -198,15 +210,66 @@ def light_run(
                     + constants[first + np.uint64(LAMP_DIFFUSE + k)] * facing
                 )
                 part = strength * (part + constants[first + np.uint64(LAMP_SPECULAR + k)] * mirrored)
-                if k == 0:
+                if has_shadows and shadow != NO_SHADOW:
+                    part = where_at_least(reached, _TINY, reaching * minimum(part, _ONE), _ZERO)
+                    if k == 0:
+                        more_r = more_r + part
+                    elif k == 1:
+                        more_g = more_g + part
+                    else:
+                        more_b = more_b + part
+                elif k == 0:
                     r = r + part
                 elif k == 1:
                     g = g + part
                 else:
                     b = b + part
-        store(rows, RED + x, minimum(r, _ONE) * scale)
-        store(rows, GREEN + x, minimum(g, _ONE) * scale)
-        store(rows, BLUE + x, minimum(b, _ONE) * scale)
+        r, g, b = minimum(r, _ONE), minimum(g, _ONE), minimum(b, _ONE)
+        if has_shadows:
+            r, g, b = r + more_r, g + more_g, b + more_b
+        store(rows, RED + x, r * scale)
+        store(rows, GREEN + x, g * scale)
+        store(rows, BLUE + x, b * scale)
+
+
+@device_function
+def light_run(
+    record: int,
+    y: int,
+    x_from: int,
+    x_to: int,
+    orthographic: bool,
+    far: float,
+    scale: float,
+    record_floats: F64,
+    constants: F32,
+    rows: F32,
+) -> None:
+    """Write colour times light of the pixels x_from..x_to of row y, clamped to 1 and times `scale`, into `rows`."""
+    _light_run(
+        record, y, x_from, x_to, orthographic, far, scale, record_floats, constants, rows, rows, has_shadows=False
+    )
+
+
+@device_function
+def light_run_with_shadows(
+    record: int,
+    y: int,
+    x_from: int,
+    x_to: int,
+    orthographic: bool,
+    far: float,
+    scale: float,
+    record_floats: F64,
+    constants: F32,
+    rows: F32,
+    lit: F32,
+) -> None:
+    """Do the same in a view with shadows, where lamps that cast some are clamped each by itself.
+
+    `lit` [maps * STRIDE] is the part of them that reaches the pixels.
+    """
+    _light_run(record, y, x_from, x_to, orthographic, far, scale, record_floats, constants, rows, lit, has_shadows=True)
 
 
 @inlined

@@ -10,6 +10,9 @@ import numpy as np
 from worldloom.kernels.compiling import inlined
 from worldloom.kernels.raster.backdrop import Backdrops, copy_backdrop_colors
 from worldloom.kernels.raster.scratch import (
+    LIT_PER_PIXEL,
+    MAP_COUNT,
+    NO_BACKDROP,
     PREPARED,
     SAMPLE,
     SKY_FIRST,
@@ -22,6 +25,7 @@ from worldloom.kernels.raster.scratch import (
     padded,
 )
 from worldloom.kernels.shading.runs import finish_run, shade_run, shade_sky
+from worldloom.kernels.shading.shadows import find_lit, prepare_slopes
 from worldloom.kernels.shading.sky import shade_sky_box
 from worldloom.kernels.shading.surface import prepare_triangle
 from worldloom.kernels.tables import NO_TEXTURE, U32, AssetTable, InstanceTable, ViewTable
@@ -44,10 +48,11 @@ def shade_row(
     backdrops: Backdrops,
     backdrop_start: int,
 ) -> None:
-    """Write the finished colours of a row into the first row of `scratch.colors`.
+    """Write the finished colours of a row into `scratch.colors`: those of each sample into a row of their own.
 
-    The background is the sky, or the backdrop row that begins at `backdrop_start` unless that is NO_BACKDROP. What the
-    view's table says is passed by value: the compiler would load it again for every row, as rows are stored in between.
+    The background is the backdrop row that begins at `backdrop_start`; the sky if that is NO_BACKDROP; and not written
+    if it is NO_BACKGROUND. What the view's table says is passed by value: the compiler would load it again for every
+    row, as rows are stored in between.
     """
     owner, runs, record_ints, colors, constants = (
         scratch.owner,
@@ -92,7 +97,15 @@ def shade_row(
                     scratch.record_floats,
                     constants,
                 )
-            is_sky = record == 0 and backdrop_start < 0
+                if constants[MAP_COUNT] > 0.0:
+                    prepare_slopes(
+                        record,
+                        np.int64(constants[MAP_COUNT]),
+                        scratch.record_floats,
+                        scratch.map_planes,
+                        scratch.record_slopes,
+                    )
+            is_sky = record == 0 and backdrop_start == NO_BACKDROP
             textured = (record != 0 and record_ints[record, TEXTURE] != NO_TEXTURE) or (is_sky and box_sky)
             if textured_to != 0 and not textured:
                 finish_run(
@@ -110,19 +123,21 @@ def shade_row(
             x_end = x_from + padded(x_to - x_from)
             if record == 0 and backdrop_start >= 0:
                 copy_backdrop_colors(backdrops, np.uint64(backdrop_start), x_from, x_end, colors)
-            elif record == 0 and box_sky:
+            elif is_sky and box_sky:
                 shade_sky_box(
                     np.int32(assets.texel_rows.shape[1]),
                     np.int32(assets.texture_size),
                     y,
                     x_from,
                     x_end,
+                    width,
+                    height,
                     orthographic,
                     constants,
                     scratch.rows,
                     scratch.texels,
                 )
-            elif record == 0:
+            elif is_sky:
                 shade_sky(
                     views.camera,
                     view,
@@ -137,7 +152,10 @@ def shade_row(
                     constants,
                     colors,
                 )
-            else:
+            elif record != 0:
+                is_touched = False
+                if constants[MAP_COUNT] > 0.0 and record_ints[record, LIT_PER_PIXEL] != 0:
+                    is_touched = find_lit(assets, instances, views, view, record, y, x_from, x_to, scratch)
                 shade_run(
                     np.int32(assets.texel_rows.shape[1]),
                     np.int32(assets.texture_size),
@@ -153,6 +171,8 @@ def shade_row(
                     scratch.record_floats,
                     constants,
                     scratch.rows,
+                    scratch.lit,
+                    is_touched,
                     scratch.texels,
                     colors,
                 )
@@ -169,12 +189,10 @@ def shade_row(
             finish_run(
                 assets.texel_rows, textured_from, textured_to, target, constants, scratch.rows, scratch.texels, colors
             )
-    if samples == 4:
-        _blend_samples(width, colors)
 
 
 @inlined
-def _blend_samples(width: int, colors: U32) -> None:
+def blend_samples(width: int, colors: U32) -> None:
     """Replace the first sample's colours by the rounded mean of all four."""
     two, three = np.uint64(2), np.uint64(3)
     outer, inner, half = np.uint32(0xFF00FF), np.uint32(0x00FF00), np.uint32(0x020002)

@@ -14,10 +14,12 @@ from worldloom.kernels.raster.scratch import (
     FOG_BEGIN,
     FOG_SCALE,
     GREEN,
+    HAS_SHADOWS,
     HORIZON,
     KEY,
     LAMP_COUNT,
     LIGHT,
+    LIT_BY_SUN,
     LIT_PER_PIXEL,
     MIP_LEVEL,
     NORMAL,
@@ -26,11 +28,12 @@ from worldloom.kernels.raster.scratch import (
     OVER_W,
     RED,
     SKY,
+    SUNLIT,
     TEXTURE,
     TO_LIGHT,
     plane_at,
 )
-from worldloom.kernels.shading.lamps import light_run
+from worldloom.kernels.shading.lamps import light_run, light_run_with_shadows
 from worldloom.kernels.shading.texture import BLEND_SCALE, find_texels, mip_level, read_texels, uv_gradients
 from worldloom.kernels.simd import (
     SIMD_WIDTH,
@@ -84,11 +87,14 @@ def shade_run(
     record_floats: F64,
     constants: F32,
     rows: F32,
+    lit: F32,
+    is_touched: bool,
     buffers: I32,
     colors: U32,
 ) -> None:
     """Shade the pixels x_from..x_to of row y, which belong to triangle record `record`.
 
+    `lit` [maps * STRIDE] is the part of each light that reaches them, where shadows take some (`is_touched`).
     Textured runs are only prepared: `finish_run` does the rest, for neighbouring runs together.
     """
     foggy = constants[FOG_SCALE] > 0.0
@@ -100,14 +106,36 @@ def shade_run(
         np.float32(record_floats[record, COLOR + 1]),
         np.float32(record_floats[record, COLOR + 2]),
     )
-    if not (smooth or textured or foggy):
+    by_sun = record_ints[record, LIT_PER_PIXEL] == LIT_BY_SUN
+    if by_sun and not is_touched:
+        red, green, blue = (
+            red + np.float32(record_floats[record, SUNLIT]),
+            green + np.float32(record_floats[record, SUNLIT + 1]),
+            blue + np.float32(record_floats[record, SUNLIT + 2]),
+        )
+    by_sun = by_sun and is_touched
+    if not (smooth or textured or foggy or by_sun):
         _fill_run(colors, target, x_from, x_to, _pack(floats(red), floats(green), floats(blue)))
         return
 
     center_y = y + 0.5
     if textured:
         red, green, blue = red * BLEND_SCALE, green * BLEND_SCALE, blue * BLEND_SCALE
-    if smooth and constants[LAMP_COUNT] > 0.0:
+    if smooth and constants[LAMP_COUNT] > 0.0 and constants[HAS_SHADOWS] > 0.0:
+        light_run_with_shadows(
+            record,
+            y,
+            x_from,
+            x_to,
+            orthographic,
+            far,
+            BLEND_SCALE if textured else one,
+            record_floats,
+            constants,
+            rows,
+            lit,
+        )
+    elif smooth and constants[LAMP_COUNT] > 0.0:
         light_run(
             record,
             y,
@@ -140,10 +168,24 @@ def shade_run(
                 (nx * constants[TO_LIGHT] + ny * constants[TO_LIGHT + 1]) * scale + up * constants[TO_LIGHT + 2],
                 np.float32(0.0),
             )
+            if is_touched:
+                facing = facing * load_floats(lit, x)
             for k in range(3):
                 light = constants[AMBIENT_MEAN + k] + constants[AMBIENT_TILT + k] * up + constants[LIGHT + k] * facing
                 channel = red if k == 0 else (green if k == 1 else blue)
                 store(rows, RED + np.uint64(k) * (GREEN - RED) + x, channel * light)
+    elif by_sun:
+        scale = BLEND_SCALE if textured else one
+        sun_red, sun_green, sun_blue = (
+            np.float32(record_floats[record, SUNLIT]) * scale,
+            np.float32(record_floats[record, SUNLIT + 1]) * scale,
+            np.float32(record_floats[record, SUNLIT + 2]) * scale,
+        )
+        for x in range(x_from, x_to, step):
+            reaching = load_floats(lit, x)
+            store(rows, RED + x, reaching * sun_red + red)
+            store(rows, GREEN + x, reaching * sun_green + green)
+            store(rows, BLUE + x, reaching * sun_blue + blue)
     elif orthographic or not textured:
         for x in range(x_from, x_to, step):
             _store_flat(rows, x, red, green, blue)
@@ -169,7 +211,7 @@ def shade_run(
                 u, v = (u_start + ux * at) * w, (v_start + vx * at) * w
                 level = mip_level(w, at, across, down_u, down_u_x, down_v, down_v_x, size, smallest)
                 store(rows, DEPTH_ROW + x, w)
-                if not smooth:
+                if not (smooth or by_sun):
                     _store_flat(rows, x, red, green, blue)
                 find_texels(first_texel, texture_size, level, u, v, x, buffers)
     if foggy and (orthographic or not textured):

@@ -10,12 +10,15 @@ from worldloom.kernels.raster.scratch import (
     FOG,
     FOG_BEGIN,
     FOG_SCALE,
+    HAS_SHADOWS,
     HORIZON,
     INVERSE,
     KEY,
     LAMP_COUNT,
     LIGHT,
+    LIT_BY_SUN,
     LIT_PER_PIXEL,
+    MAP_COUNT,
     MIP_LEVEL,
     NORMAL,
     NORMAL_FLIPPED,
@@ -27,6 +30,7 @@ from worldloom.kernels.raster.scratch import (
     SHINE,
     SKY,
     SKY_FIRST,
+    SUNLIT,
     TEXTURE,
     TO_LIGHT,
     TRIANGLE,
@@ -41,6 +45,7 @@ def read_constants(lanes: LaneTable, views: ViewTable, view: int, texture_size: 
     """Write light, fog and sky of a view's lane into `constants`, and its camera rays where they are needed."""
     lane = views.lane[view]
     constants[LAMP_COUNT], constants[SKY_FIRST] = lanes.lamp_count[lane], lanes.sky_textures[lane]
+    constants[HAS_SHADOWS] = constants[MAP_COUNT] = 0.0
     if lanes.lamp_count[lane] > 0 or lanes.sky_textures[lane] != NO_TEXTURE:
         read_lamps(lanes, lane, views, view, constants)
         read_sky(lanes, lane, views, view, texture_size, constants)
@@ -123,10 +128,18 @@ def prepare_triangle(
             record_floats[record, SHINE + k] = shine[row, k]
     elif flat:
         facing = max(0.0, nx * constants[TO_LIGHT] + ny * constants[TO_LIGHT + 1] + nz * constants[TO_LIGHT + 2])
-        for k in range(3):
-            record_floats[record, COLOR + k] *= (
-                constants[AMBIENT_MEAN + k] + constants[AMBIENT_TILT + k] * nz + constants[LIGHT + k] * facing
-            )
+        if constants[MAP_COUNT] > 0.0 and facing > 0.0:
+            # One colour in the shadow, and what the sun adds to it.
+            record_ints[record, LIT_PER_PIXEL] = LIT_BY_SUN
+            for k in range(3):
+                color = record_floats[record, COLOR + k]
+                record_floats[record, COLOR + k] *= constants[AMBIENT_MEAN + k] + constants[AMBIENT_TILT + k] * nz
+                record_floats[record, SUNLIT + k] = color * constants[LIGHT + k] * facing
+        else:
+            for k in range(3):
+                record_floats[record, COLOR + k] *= (
+                    constants[AMBIENT_MEAN + k] + constants[AMBIENT_TILT + k] * nz + constants[LIGHT + k] * facing
+                )
     record_ints[record, TEXTURE] = texture[row]
     record_ints[record, PREPARED] = 1
 

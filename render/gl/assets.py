@@ -1,54 +1,62 @@
 """The asset table on the graphics card: vertices, triangles and textures, uploaded again when something is added."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from worldloom.kernels.gl.packing import INSTANCE_FLOATS
+from worldloom.kernels.gl.packing import INSTANCE_FLOATS, PREVIOUS_FLOATS
 from worldloom.kernels.tables import AssetTable
 from worldloom.render.gl import raw
 from worldloom.render.gl.raw import RawGL
 
 _VERTEX_FLOATS = 8
-_RECORDS = 1
-"""Binding of the vertex array for instance records; binding 0 is the vertices."""
+_RECORDS, _PREVIOUS = 1, 2
+"""Bindings of the vertex arrays for instance records, and for those of one step before; binding 0 is the vertices."""
 
 
 class GpuAssets:
-    """An asset table as buffers and textures, and the vertex array that draws from them."""
+    """An asset table as buffers and textures, and the vertex arrays that draw from them."""
 
     def __init__(self, gl: RawGL, table: AssetTable) -> None:
         self.table = table
         self._gl = gl
-        self.vertex_array = gl.create("VertexArrays")
         vertices = np.concatenate([table.positions, table.normals, table.uvs], axis=1, dtype=np.float32)
         self._buffers = [_upload(gl, vertices), _upload(gl, table.triangles.astype(np.uint32))]
-        gl.VertexArrayVertexBuffer(self.vertex_array, 0, self._buffers[0], 0, 4 * _VERTEX_FLOATS)
-        gl.VertexArrayElementBuffer(self.vertex_array, self._buffers[1])
-        location = 0
-        for floats, start in ((3, 0), (3, 3), (2, 6)):
-            self._attribute(location, 0, floats, start)
-            location += 1
-        for start in range(0, INSTANCE_FLOATS, 4):
-            self._attribute(location, _RECORDS, 4, start)
-            location += 1
-        gl.VertexArrayBindingDivisor(self.vertex_array, _RECORDS, 1)
+        self.vertex_array = self._make_vertex_array({_RECORDS: INSTANCE_FLOATS})
+        self.vertex_array_with_previous = self._make_vertex_array(
+            {_RECORDS: INSTANCE_FLOATS, _PREVIOUS: PREVIOUS_FLOATS}
+        )
         self.texture = self._upload_textures()
 
-    def use(self, records: int) -> None:
-        """Bind these assets, with the instance records of that buffer."""
-        self._gl.BindVertexArray(self.vertex_array)
-        self._gl.VertexArrayVertexBuffer(self.vertex_array, _RECORDS, records, 0, 4 * INSTANCE_FLOATS)
+    def use(self, records: int, previous: int | None = None) -> None:
+        """Bind these assets, with the instance records of that buffer, and those of one step before if given."""
+        array = self.vertex_array if previous is None else self.vertex_array_with_previous
+        self._gl.BindVertexArray(array)
+        self._gl.VertexArrayVertexBuffer(array, _RECORDS, records, 0, 4 * INSTANCE_FLOATS)
+        if previous is not None:
+            self._gl.VertexArrayVertexBuffer(array, _PREVIOUS, previous, 0, 4 * PREVIOUS_FLOATS)
         self._gl.BindTextureUnit(0, self.texture)
 
     def release(self) -> None:
         """Release the memory."""
-        self._gl.delete("VertexArrays", self.vertex_array)
+        self._gl.delete("VertexArrays", self.vertex_array, self.vertex_array_with_previous)
         self._gl.delete("Buffers", *self._buffers)
         self._gl.delete("Textures", self.texture)
 
-    def _attribute(self, location: int, binding: int, floats: int, start: int) -> None:
-        self._gl.EnableVertexArrayAttrib(self.vertex_array, location)
-        self._gl.VertexArrayAttribFormat(self.vertex_array, location, floats, raw.FLOAT, 0, 4 * start)
-        self._gl.VertexArrayAttribBinding(self.vertex_array, location, binding)
+    def _make_vertex_array(self, records: Mapping[int, int]) -> int:
+        """Return a vertex array of these vertices, and of records of so many floats at these bindings."""
+        gl, array = self._gl, self._gl.create("VertexArrays")
+        gl.VertexArrayVertexBuffer(array, 0, self._buffers[0], 0, 4 * _VERTEX_FLOATS)
+        gl.VertexArrayElementBuffer(array, self._buffers[1])
+        attributes = [(0, 3, 0), (0, 3, 3), (0, 2, 6)]
+        for binding, size in records.items():
+            attributes += [(binding, 4, start) for start in range(0, size, 4)]
+            gl.VertexArrayBindingDivisor(array, binding, 1)
+        for location, (binding, floats, start) in enumerate(attributes):
+            gl.EnableVertexArrayAttrib(array, location)
+            gl.VertexArrayAttribFormat(array, location, floats, raw.FLOAT, 0, 4 * start)
+            gl.VertexArrayAttribBinding(array, location, binding)
+        return array
 
     def _upload_textures(self) -> int:
         gl, table = self._gl, self.table

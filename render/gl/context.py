@@ -10,7 +10,7 @@ one is current only while it is used, and what was current before is so again. S
 import ctypes
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,7 @@ def _explain_failure(device: int | None, error: Exception) -> str:
 
 
 _FOLDER = Path(__file__).parent.parent / "shaders"
+_VERSION = "#version 450\n"
 _INCLUDE = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
@@ -124,6 +125,10 @@ def source(name: str) -> str:
     return _INCLUDE.sub(lambda match: source(match[1]), text)
 
 
-def compile_program(context: moderngl.Context, vertex: str, fragment: str) -> moderngl.Program:
-    """Return a program compiled from two shader files."""
-    return context.program(vertex_shader=source(vertex), fragment_shader=source(fragment))
+def compile_program(
+    context: moderngl.Context, vertex: str, fragment: str, defined: Sequence[str] = ()
+) -> moderngl.Program:
+    """Return a program compiled from two shader files, in both of which these macros are defined."""
+    head = _VERSION + "".join(f"#define {macro}\n" for macro in defined)
+    vertex_shader, fragment_shader = (source(name).replace(_VERSION, head, 1) for name in (vertex, fragment))
+    return context.program(vertex_shader=vertex_shader, fragment_shader=fragment_shader)

@@ -1,43 +1,60 @@
 """Pages: views that are drawn together into the layers of one target; what the card needs for one, and the way back.
 
-A page is views of one size and number of samples that agree in whether they ask for depth and whether their lanes have
-lamps and sky boxes. The buffers that CPU and card share stay mapped for as long as they live: before one is written or
-read, its last use by the card must be waited for by a fence. Two sets of buffers in turn keep both sides busy.
+A page is views of one size and number of samples that agree in the outputs of floats that they ask for, and in whether
+their lanes have lamps and sky boxes. The buffers that CPU and card share stay mapped for as long as they live: before
+one is written or read, its last use by the card must be waited for by a fence. Two sets of buffers in turn keep both
+sides busy.
 
 Waiting goes through ctypes, which releases the GIL. A fence before the copy separates the time of drawing from that of
 reading back.
 """
 
 import ctypes
-import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
+from worldloom.kernels.gl.layers import rank_layers
 from worldloom.kernels.gl.packing import (
+    COVERED,
     INSTANCE_FLOATS,
+    LABEL_FLOAT,
     LAMP_FLOATS,
     LAYER_FLOATS,
+    PREVIOUS_FLOATS,
+    PREVIOUS_LAYER_FLOATS,
     pack_instances,
     pack_lamps,
     pack_layers,
+    pack_previous,
+    unpack_floats,
     unpack_frames,
 )
 from worldloom.kernels.gl.visible import COMMAND_WORDS, FACINGS, find_visible, sort_visible
-from worldloom.kernels.outputs import DEPTH
-from worldloom.kernels.tables import I32, I64, NO_TEXTURE, U8, AssetTable, InstanceTable, LaneTable, ViewTable
+from worldloom.kernels.tables import (
+    I32,
+    I64,
+    NO_TEXTURE,
+    U8,
+    U32,
+    AssetTable,
+    InstanceTable,
+    LaneTable,
+    PreviousTable,
+    ViewTable,
+)
 from worldloom.render.gl import raw
+from worldloom.render.gl.buffers import MappedBuffer, ShaderTable
+from worldloom.render.gl.light_maps import LightMaps, fit, most_views
 from worldloom.render.gl.raw import RawGL
-from worldloom.render.gl.targets import Group, Target
+from worldloom.render.gl.targets import FLOAT_BITS, FLOAT_FORMATS, Group, Target
 from worldloom.render.renderer import EndStage
 
 MAX_LAMPLIT_VIEWS = 1024
 """Most views of a page with lamps: their lamps fit into the smallest buffer texture of OpenGL 4.5, 65536 vectors."""
 WAIT_S = 60.0
 """Time after which a page that is not finished is an error."""
-_NO_DEPTH = np.empty((0, 0), np.uint8)
 
 
 class Page(NamedTuple):
@@ -46,6 +63,7 @@ class Page(NamedTuple):
     group: Group
     has_lamps: bool
     has_sky_textures: bool
+    has_shadows: bool
     views: I64
 
 
@@ -55,89 +73,26 @@ def plan_pages(views: ViewTable, lanes: LaneTable, layers_per_page: Callable[[Gr
     Lanes with and without lamps need different programs, which a driver may round differently: the program must depend
     on the view's own lane, not on the others of its page.
     """
-    wants_depth = (views.outputs & DEPTH) != 0
+    floats = views.outputs & FLOAT_BITS
     has_lamps = lanes.lamp_count[views.lane] > 0
     has_sky_textures = lanes.sky_textures[views.lane] != NO_TEXTURE
-    key = (views.width.astype(np.int64) << 36) | (views.height.astype(np.int64) << 6)
-    key |= (views.samples.astype(np.int64) << 3) | (has_lamps << 2) | (has_sky_textures << 1) | wants_depth
+    # Light maps are drawn for colours only, but what stands for shadows is not shown with any output.
+    has_shadows = views.shadows != 0
+    key = (views.width.astype(np.int64) << 43) | (views.height.astype(np.int64) << 14) | (has_shadows << 13)
+    key |= (views.samples.astype(np.int64) << 10) | (has_lamps << 9) | (has_sky_textures << 8) | floats
     asked = np.flatnonzero(views.outputs)
     order = asked[np.argsort(key[asked], kind="stable")]
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     for members in np.split(order, starts[1:]) if order.size else ():
         first = members[0]
-        group = Group(
-            int(views.width[first]), int(views.height[first]), int(views.samples[first]), bool(wants_depth[first])
-        )
+        group = Group(int(views.width[first]), int(views.height[first]), int(views.samples[first]), int(floats[first]))
         step = min(layers_per_page(group), MAX_LAMPLIT_VIEWS if has_lamps[first] else len(members))
+        if has_shadows[first]:
+            lamps = int(lanes.lamp_count[views.lane[members]].max())
+            step = min(step, most_views(group.width, group.height, lamps))
         for start in range(0, members.size, step):
             some = members[start : start + step]
-            yield Page(group, bool(has_lamps[first]), bool(has_sky_textures[first]), some)
-
-
-class MappedBuffer:
-    """A mapped buffer, as NumPy arrays; it grows by doubling and never shrinks."""
-
-    def __init__(self, gl: RawGL, *, read: bool = False) -> None:
-        self._gl = gl
-        self._access = (raw.BUFFER_READ if read else raw.BUFFER_WRITE) | raw.BUFFER_PERSISTENT | raw.BUFFER_COHERENT
-        # Bytes that the CPU reads should be in its own memory; for those it writes, the driver may choose.
-        self._storage = self._access | (raw.CLIENT_STORAGE if read else 0)
-        self._bytes = np.empty(0, np.uint8)
-        self.name = 0
-
-    @property
-    def size(self) -> int:
-        """Capacity in bytes."""
-        return self._bytes.size
-
-    def array(self, shape: tuple[int, ...], dtype: DTypeLike, start: int = 0) -> np.ndarray:
-        """Return the bytes from `start` on as an array. If the buffer has to grow, earlier arrays become invalid."""
-        wanted = start + math.prod(shape) * np.dtype(dtype).itemsize
-        self.reserve(wanted)
-        return self._bytes[start:wanted].view(dtype).reshape(shape)
-
-    def reserve(self, wanted: int) -> None:
-        """Grow to that many bytes; the content is lost if the buffer has to grow."""
-        if wanted <= self.size and self.name:
-            return
-        size = max(1 << max(wanted - 1, 0).bit_length(), 4096)
-        self.release()
-        self.name = self._gl.create("Buffers")
-        self._gl.NamedBufferStorage(self.name, size, None, self._storage)
-        address = self._gl.MapNamedBufferRange(self.name, 0, size, self._access)
-        self._gl.check(f"creating a buffer of {size} bytes")
-        if not address:
-            raise MemoryError(f"the graphics device could not map a buffer of {size} bytes")
-        self._bytes = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-
-    def release(self) -> None:
-        """Release the memory."""
-        self._bytes = np.empty(0, np.uint8)
-        if self.name:
-            self._gl.delete("Buffers", self.name)
-            self.name = 0
-
-
-class ShaderTable:
-    """A buffer that shaders read as a buffer texture of vectors of four."""
-
-    def __init__(self, gl: RawGL) -> None:
-        self.buffer = MappedBuffer(gl)
-        self._gl = gl
-        self._texture = gl.create("Textures", raw.BUFFER_TEXTURE)
-        self._bound_buffer = 0
-
-    def texture(self) -> int:
-        """Return the buffer texture, attached to the buffer's current storage."""
-        if self._bound_buffer != self.buffer.name:
-            self._bound_buffer = self.buffer.name
-            self._gl.TextureBuffer(self._texture, raw.RGBA32F, self.buffer.name)
-        return self._texture
-
-    def release(self) -> None:
-        """Release the memory."""
-        self._gl.delete("Textures", self._texture)
-        self.buffer.release()
+            yield Page(group, bool(has_lamps[first]), bool(has_sky_textures[first]), bool(has_shadows[first]), some)
 
 
 class PageBuffers:
@@ -148,10 +103,23 @@ class PageBuffers:
         self.commands = MappedBuffer(gl)
         self.layers = ShaderTable(gl)
         self.lamps = ShaderTable(gl)
+        self.previous_records = MappedBuffer(gl)
+        self.previous_layers = ShaderTable(gl)
+        self.light_maps = LightMaps(gl)
+        self.alphas = MappedBuffer(gl)
 
     def release(self) -> None:
         """Release the memory."""
-        for each in (self.records, self.commands, self.layers, self.lamps):
+        for each in (
+            self.records,
+            self.commands,
+            self.layers,
+            self.lamps,
+            self.previous_records,
+            self.previous_layers,
+            self.light_maps,
+            self.alphas,
+        ):
             each.release()
 
 
@@ -162,6 +130,27 @@ class Tables(NamedTuple):
     instances: InstanceTable
     lanes: LaneTable
     views: ViewTable
+    previous: PreviousTable
+
+
+class Segments(NamedTuple):
+    """Draw commands of a page: segments [n, 4] of them, (facing, first command, commands, rank)."""
+
+    opaque: I32
+    translucent: I32
+    """Translucent rows in the order of rows, for all but their colours."""
+    ranked: list[I32]
+    """Translucent rows by rank, for their colours; see `kernels/gl/layers.py`."""
+
+
+class Packed(NamedTuple):
+    """A page as it is drawn: its rows and its light maps."""
+
+    segments: Segments
+    maps: int
+    """Number of light maps."""
+    casting: int
+    """Number of commands that draw them."""
 
 
 class PagePacker:
@@ -170,34 +159,98 @@ class PagePacker:
     def __init__(self) -> None:
         self._matrix = np.empty((3, 4), np.float64)
         self._pairs = np.empty((6, 0), np.int32)
-        self._segments = np.empty((0, 3), np.int32)
+        self._segments = np.empty((0, 4), np.int32)
         self._bucket_ends = np.empty(0, np.int32)
 
-    def pack(self, tables: Tables, page: I64, buffers: PageBuffers) -> I32:
-        """Cull, sort and pack a page; return the segments [n, 3] to draw: (facing, first command, commands)."""
-        segments = self._pack_rows(tables, page, buffers)
-        assets, _, lanes, views = tables
+    def pack(self, tables: Tables, page: I64, buffers: PageBuffers, has_flow: bool) -> Packed:
+        """Cull, sort and pack a page and its light maps; return what is to be drawn."""
+        segments = self._pack_rows(tables, page, buffers, has_flow)
+        assets, instances, lanes, views, _ = tables
+        fitted = fit(assets, instances, lanes, views, page)
+        casting = 0
+        if fitted.size:
+            casting = buffers.light_maps.pack(assets, instances, lanes, views, fitted, self._matrix)
         layers = buffers.layers.buffer.array((page.size, LAYER_FLOATS), np.float32)
-        pack_layers(lanes, views, page, assets.texture_size, layers)
+        pack_layers(lanes, views, page, assets.texture_size, fitted.first_map, layers)
         lamps = int(lanes.lamp_count[views.lane[page]].sum(dtype=np.int64))
         if lamps:
-            pack_lamps(lanes, views, page, buffers.lamps.buffer.array((lamps, LAMP_FLOATS), np.float32))
-        return segments
+            records = buffers.lamps.buffer.array((lamps, LAMP_FLOATS), np.float32)
+            pack_lamps(lanes, views, page, fitted.maps, fitted.first_map, records)
+        return Packed(segments, fitted.size, casting)
 
-    def _pack_rows(self, tables: Tables, page: I64, buffers: PageBuffers) -> I32:
-        assets, instances, lanes, views = tables
+    def _pack_rows(self, tables: Tables, page: I64, buffers: PageBuffers, has_flow: bool) -> Segments:
+        """Pack opaque rows, then translucent ones in their order, then these again by rank."""
+        assets, instances, lanes, views, _ = tables
         rows = int(lanes.row_count[views.lane[page]].sum(dtype=np.int64))
         if rows > self._pairs.shape[1]:
             self._pairs = np.empty((6, 1 << (rows - 1).bit_length()), np.int32)
-            self._segments = np.empty((self._pairs.shape[1], 3), np.int32)
-        layer, row, run, kind, sorted_layer, sorted_row = self._pairs
-        count, runs = find_visible(assets, instances, lanes, views, page, self._matrix, layer, row, run, kind)
+            self._segments = np.empty((self._pairs.shape[1], 4), np.int32)
+        layer, row, run, kind, _, _ = self._pairs
+        found = find_visible(assets, instances, lanes, views, page, True, self._matrix, layer, row, run, kind)
+        count, runs, translucent = found
+        # There are no more commands than buckets, nor than rows.
+        most_commands = min(self._reserve_buckets(runs, assets), count)
+        commands = buffers.commands.array((most_commands + 2 * translucent, COMMAND_WORDS), np.uint32)
+        records = buffers.records.array((count + 2 * translucent, INSTANCE_FLOATS), np.float32)
+        if has_flow:
+            buffers.previous_records.array((count + 2 * translucent, PREVIOUS_FLOATS), np.float32)
+        command_count, segment_count = self._sort(assets, count, runs, commands, self._segments, 0)
+        self._pack_records(tables, page, buffers, has_flow, 0, count)
+        opaque = self._segments[:segment_count].copy()
+        if not translucent:
+            return Segments(opaque, opaque[:0], [])
+        found = find_visible(assets, instances, lanes, views, page, False, self._matrix, layer, row, run, kind)
+        first, (layers, runs, _) = count, found
+        if not layers:
+            return Segments(opaque, opaque[:0], [])
+        self._reserve_buckets(runs, assets)
+        own = commands[command_count:]
+        own_count, segment_count = self._sort(assets, layers, runs, own, self._segments, first)
+        in_order = self._segments[:segment_count] + np.array((0, command_count, 0, 0), np.int32)
+        self._pack_records(tables, page, buffers, has_flow, first, layers)
+        command_count, first = command_count + own_count, first + layers
+        ranked = self._rank(tables, page, buffers, layers, first, commands[command_count:])
+        ranked += np.array((0, command_count, 0, 0), np.int32)
+        self._pack_records(tables, page, buffers, has_flow, first, layers)
+        records[first : first + layers, LABEL_FLOAT] = COVERED
+        return Segments(opaque, in_order, np.split(ranked, np.flatnonzero(np.diff(ranked[:, 3])) + 1))
+
+    def _pack_records(
+        self, tables: Tables, page: I64, buffers: PageBuffers, has_flow: bool, first: int, count: int
+    ) -> None:
+        """Write the records of the rows that were sorted last, from the record `first` on."""
+        assets, instances, lanes, views, previous = tables
+        sorted_layer, sorted_row = self._pairs[4:]
+        records = buffers.records.array((first + count, INSTANCE_FLOATS), np.float32)[first:]
+        pack_instances(assets, instances, lanes, views, page, sorted_layer, sorted_row, count, self._matrix, records)
+        if has_flow:
+            pack_previous(
+                instances,
+                lanes,
+                views,
+                previous,
+                page,
+                sorted_layer,
+                sorted_row,
+                count,
+                self._matrix,
+                buffers.previous_records.array((first + count, PREVIOUS_FLOATS), np.float32)[first:],
+                buffers.previous_layers.buffer.array((page.size, PREVIOUS_LAYER_FLOATS), np.float32),
+            )
+
+    def _reserve_buckets(self, runs: int, assets: AssetTable) -> int:
+        """Make room for sorting rows of so many runs; return the number of buckets."""
         buckets = runs * FACINGS * len(assets.mesh_first_triangle)
         if buckets > self._bucket_ends.size:
             self._bucket_ends = np.empty(1 << (buckets - 1).bit_length(), np.int32)
-        # There are no more commands than buckets, nor than rows.
-        commands = buffers.commands.array((min(buckets, count), COMMAND_WORDS), np.uint32)
-        _, segments = sort_visible(
+        return buckets
+
+    def _sort(
+        self, assets: AssetTable, count: int, runs: int, commands: U32, segments: I32, first_instance: int
+    ) -> tuple[int, int]:
+        """Sort the rows that were found; return the number of commands and segments."""
+        layer, row, run, kind, sorted_layer, sorted_row = self._pairs
+        return sort_visible(
             assets,
             count,
             runs,
@@ -209,11 +262,38 @@ class PagePacker:
             sorted_layer,
             sorted_row,
             commands,
-            self._segments,
+            segments,
+            first_instance,
         )
-        records = buffers.records.array((count, INSTANCE_FLOATS), np.float32)
-        pack_instances(instances, views, page, sorted_layer, sorted_row, count, self._matrix, records)
-        return self._segments[:segments]
+
+    def _rank(
+        self, tables: Tables, page: I64, buffers: PageBuffers, count: int, first_instance: int, commands: U32
+    ) -> I32:
+        """Sort the translucent rows that were found by rank, write their alphas, and return segments [n, 4]."""
+        assets, instances, _, views, _ = tables
+        layer, row, _, _, sorted_layer, sorted_row = self._pairs
+        most = int(np.bincount(layer[:count]).max(initial=0))
+        segments = np.empty((FACINGS * most + 1, 4), np.int32)
+        alphas = buffers.alphas.array((most, page.size), np.float32)
+        segment_count, _ = rank_layers(
+            assets,
+            instances,
+            views,
+            page,
+            layer,
+            row,
+            count,
+            first_instance,
+            self._matrix,
+            np.empty(count),
+            np.empty(count, np.int32),
+            sorted_layer,
+            sorted_row,
+            commands,
+            segments,
+            alphas,
+        )
+        return segments[:segment_count]
 
 
 class Readback:
@@ -230,8 +310,8 @@ class Readback:
     def start(self, page: Page, target: Target, end_stage: EndStage) -> None:
         """Queue the copy of a page's pixels, after all commands issued so far."""
         gl, group, layers = self._gl, page.group, page.views.size
-        size = layers * group.width * group.height * 4
-        self._buffer.reserve(size * (2 if group.depth else 1))
+        pixels = layers * group.width * group.height
+        self._buffer.reserve(pixels * (4 + sum(one.pixel_bytes for one in group.formats)))
         self._page = page
         self._drawn = gl.FenceSync(raw.SYNC_COMPLETE, 0)
         if self._is_software:
@@ -239,9 +319,13 @@ class Readback:
         end_stage("draw")
         gl.BindBuffer(raw.PIXEL_PACK_BUFFER, self._buffer.name)
         box = (0, 0, 0, 0, group.width, group.height, layers)
-        gl.GetTextureSubImage(target.color, *box, raw.RGBA, raw.UNSIGNED_BYTE, size, None)
-        if group.depth:
-            gl.GetTextureSubImage(target.depth, *box, raw.RED, raw.FLOAT, size, ctypes.c_void_p(size))
+        start = 4 * pixels
+        gl.GetTextureSubImage(target.color, *box, raw.RGBA, raw.UNSIGNED_BYTE, start, None)
+        for name, one in zip(target.floats, FLOAT_FORMATS, strict=True):
+            if name:
+                size = one.pixel_bytes * pixels
+                gl.GetTextureSubImage(name, *box, one.read_format, raw.FLOAT, size, ctypes.c_void_p(start))
+                start += size
         gl.BindBuffer(raw.PIXEL_PACK_BUFFER, 0)
         self._copied = gl.FenceSync(raw.SYNC_COMPLETE, 0)
         gl.Flush()
@@ -259,8 +343,12 @@ class Readback:
         group, layers = page.group, page.views.size
         pixels = group.width * group.height
         words = self._buffer.array((layers, pixels), np.uint32)
-        depth_bytes = self._buffer.array((layers, 4 * pixels), np.uint8, words.nbytes) if group.depth else _NO_DEPTH
-        unpack_frames(words, depth_bytes, views, page.views, offsets, arena)
+        unpack_frames(words, views, page.views, offsets, arena)
+        start = words.nbytes
+        for one in group.formats:
+            frames = self._buffer.array((layers, one.pixel_bytes * pixels), np.uint8, start)
+            unpack_floats(frames, one.column, page.views, offsets, arena)
+            start += frames.nbytes
         end_stage("unpack")
 
     def abandon(self) -> None:

@@ -8,6 +8,7 @@ import ctypes
 from collections import OrderedDict
 from typing import NamedTuple
 
+from worldloom.kernels.outputs import DEPTH_COLUMN, FLOW_COLUMN, NORMALS_COLUMN
 from worldloom.render.gl import raw
 from worldloom.render.gl.raw import RawGL
 
@@ -19,20 +20,53 @@ MAX_KEPT = 256
 """Targets kept for later draws: a driver needs some 30 KB for each, however small."""
 
 
+class FloatFormat(NamedTuple):
+    """An output of floats: an attachment of its own, read back as it is."""
+
+    column: int
+    """Column of its offsets."""
+    texture_format: int
+    read_format: int
+    texel_bytes: int
+    pixel_bytes: int
+    """Bytes of a pixel as it is read back."""
+
+    @property
+    def bit(self) -> int:
+        """Bit of `ViewTable.outputs`."""
+        return 1 << self.column
+
+
+FLOAT_FORMATS = (
+    FloatFormat(DEPTH_COLUMN, raw.R32F, raw.RED, 4, 4),
+    FloatFormat(NORMALS_COLUMN, raw.RGBA32F, raw.RGB, 16, 12),
+    FloatFormat(FLOW_COLUMN, raw.RG32F, raw.RG, 8, 8),
+)
+"""Outputs of floats, in the order of the attachments after that of colour: the locations of shaders' outputs."""
+FLOAT_BITS = sum(one.bit for one in FLOAT_FORMATS)
+"""Bits of all of them."""
+
+
 class Group(NamedTuple):
     """Size and formats that views must share to be drawn into one target."""
 
     width: int
     height: int
     samples: int
-    depth: bool
+    floats: int
+    """Bits of the outputs of floats that they ask for."""
+
+    @property
+    def formats(self) -> tuple[FloatFormat, ...]:
+        """Outputs of floats that they ask for."""
+        return tuple(one for one in FLOAT_FORMATS if self.floats & one.bit)
 
     @property
     def layer_bytes(self) -> int:
-        """Memory of one layer: colour, depth test and depth for each sample, and the resolved colour and depth."""
-        sample_bytes = 8 + 4 * self.depth
-        resolved_bytes = 4 + 4 * self.depth if self.samples > 1 else 0
-        return self.width * self.height * (self.samples * sample_bytes + resolved_bytes)
+        """Memory of one layer: colour, depth test and floats for each sample, and the resolved colour and floats."""
+        float_bytes = sum(one.texel_bytes for one in self.formats)
+        resolved_bytes = 4 + float_bytes if self.samples > 1 else 0
+        return self.width * self.height * (self.samples * (8 + float_bytes) + resolved_bytes)
 
 
 class Target(NamedTuple):
@@ -41,9 +75,10 @@ class Target(NamedTuple):
     draw_framebuffer: int
     read_framebuffer: int
     sampled_color: int
-    sampled_depth: int  # 0 where depth is not asked for
+    sampled_floats: tuple[int, ...]  # as FLOAT_FORMATS, 0 for those that are not asked for
     color: int
-    depth: int  # 0 where depth is not asked for
+    floats: tuple[int, ...]  # likewise
+    depth_test: int
     textures: tuple[int, ...]
     size_bytes: int
 
@@ -103,16 +138,21 @@ class TargetCache:
                 )
             return name
 
-        def framebuffer(color: int, depth: int, depth_test: int) -> int:
+        def float_textures(samples: int) -> tuple[int, ...]:
+            return tuple(texture(one.texture_format, samples) if group.floats & one.bit else 0 for one in FLOAT_FORMATS)
+
+        def framebuffer(color: int, floats: tuple[int, ...], depth_test: int) -> int:
             name = self._gl.create("Framebuffers")
-            self._gl.NamedFramebufferTexture(name, raw.COLOR_ATTACHMENT, color, 0)
-            if depth:
-                self._gl.NamedFramebufferTexture(name, raw.COLOR_ATTACHMENT + 1, depth, 0)
+            attached = (color, *floats)
+            while not attached[-1]:
+                attached = attached[:-1]
+            for k, each in enumerate(attached):
+                if each:
+                    self._gl.NamedFramebufferTexture(name, raw.COLOR_ATTACHMENT + k, each, 0)
             if depth_test:
                 self._gl.NamedFramebufferTexture(name, raw.DEPTH_ATTACHMENT, depth_test, 0)
-            outputs = 2 if depth else 1
-            attachments = (ctypes.c_uint * outputs)(*(raw.COLOR_ATTACHMENT + k for k in range(outputs)))
-            self._gl.NamedFramebufferDrawBuffers(name, outputs, attachments)
+            attachments = (raw.COLOR_ATTACHMENT + k if each else raw.NONE for k, each in enumerate(attached))
+            self._gl.NamedFramebufferDrawBuffers(name, len(attached), (ctypes.c_uint * len(attached))(*attachments))
             status = self._gl.CheckNamedFramebufferStatus(name, raw.FRAMEBUFFER)
             if status != raw.FRAMEBUFFER_COMPLETE:
                 raise RuntimeError(
@@ -121,18 +161,18 @@ class TargetCache:
             return name
 
         sampled_color = texture(raw.RGBA8, group.samples)
-        sampled_depth = texture(raw.R32F, group.samples) if group.depth else 0
+        sampled_floats = float_textures(group.samples)
         depth_test = texture(raw.DEPTH32F, group.samples)
         self._gl.check(f"creating a target of {layers} layers for {group}")
-        draw = read = framebuffer(sampled_color, sampled_depth, depth_test)
-        color, depth = sampled_color, sampled_depth
+        draw = read = framebuffer(sampled_color, sampled_floats, depth_test)
+        color, floats = sampled_color, sampled_floats
         if group.samples > 1:
-            color = texture(raw.RGBA8, 1)
-            depth = texture(raw.R32F, 1) if group.depth else 0
-            read = framebuffer(color, depth, 0)
+            color, floats = texture(raw.RGBA8, 1), float_textures(1)
+            read = framebuffer(color, floats, 0)
         self._gl.check(f"creating a target of {layers} layers for {group}")
-        textures = tuple({sampled_color, sampled_depth, depth_test, color, depth} - {0})
-        return Target(draw, read, sampled_color, sampled_depth, color, depth, textures, layers * group.layer_bytes)
+        textures = tuple({sampled_color, *sampled_floats, depth_test, color, *floats} - {0})
+        size = layers * group.layer_bytes
+        return Target(draw, read, sampled_color, sampled_floats, color, floats, depth_test, textures, size)
 
     def _release(self, target: Target) -> None:
         self._gl.delete("Framebuffers", *{target.draw_framebuffer, target.read_framebuffer})

@@ -1,6 +1,9 @@
 #version 450
 #extension GL_ARB_shader_viewport_layer_array : require
 #include "layers.glsl"
+#ifdef FLOW
+#include "before.glsl"
+#endif
 
 layout(location = 0) in vec3 position;
 layout(location = 1) in vec3 normal;
@@ -14,7 +17,13 @@ layout(location = 7) in vec4 cofactors_x;    // w: red
 layout(location = 8) in vec4 cofactors_y;    // w: green
 layout(location = 9) in vec4 cofactors_z;    // w: blue
 layout(location = 10) in vec4 surface;       // uv scale, texture, label
-layout(location = 11) in vec4 shine_of_row;  // emission, specular, exponent
+layout(location = 11) in vec4 shine_of_row;  // emission, specular, exponent; number on light maps
+#ifdef FLOW
+// The same row one step before.
+layout(location = 12) in vec4 to_clip_x_before;
+layout(location = 13) in vec4 to_clip_y_before;
+layout(location = 14) in vec4 to_depth_before;
+#endif
 
 out vec3 world_normal;
 out vec2 scaled_uv;
@@ -31,6 +40,16 @@ out vec3 from_eye;
 flat out vec3 shine;
 flat out ivec2 lamp_range;
 flat out vec4 to_viewer;
+// For shadows.
+flat out int own_number;
+flat out ivec2 map_range;
+#ifdef NORMALS
+out vec3 camera_normal;
+#endif
+#ifdef FLOW
+out vec3 clip_before;
+flat out vec4 frame_before;
+#endif
 
 void main() {
     vec4 local = vec4(position, 1.0);
@@ -54,9 +73,30 @@ void main() {
     ambient_ground = of_layer(layer, AMBIENT_GROUND);
     fog_color = of_layer(layer, FOG_COLOR).rgb;
     vec4 right = of_layer(layer, RIGHT), up = of_layer(layer, UP);
-    vec3 forward = of_layer(layer, FORWARD).xyz;
+    vec4 forward_maps = of_layer(layer, FORWARD);
+    vec3 forward = forward_maps.xyz;
     from_eye = clip.x * right.xyz + clip.y * up.xyz + depth_m * forward;
     shine = shine_of_row.xyz;
     lamp_range = ivec2(right.w, up.w);
     to_viewer = vec4(-forward, depth_to_clip.z);
+    own_number = int(shine_of_row.w);
+    map_range = ivec2(int(forward_maps.w) >> 4, int(forward_maps.w) & 15);
+#ifdef NORMALS
+    camera_normal = vec3(
+        dot(world_normal, normalize(right.xyz)), dot(world_normal, normalize(up.xyz)), dot(world_normal, -forward)
+    );
+#endif
+#ifdef FLOW
+    clip_before = vec3(
+        dot(to_clip_x_before, local),
+        dot(to_clip_y_before, local),
+        depth_to_clip.z > 0.0 ? 1.0 : dot(to_depth_before, local)
+    );
+    frame_before = vec4(
+        of_layer_before(layer, RIGHT_BEFORE).w,
+        of_layer_before(layer, UP_BEFORE).w,
+        of_layer_before(layer, FORWARD_BEFORE).w,
+        of_layer_before(layer, IS_KNOWN).x
+    );
+#endif
 }

@@ -3,12 +3,20 @@
 
 in vec3 sky_ray;
 flat in vec4 horizon_far;
-flat in ivec2 sky_texture_level;  // first of six textures, and their mip level
+flat in ivec2 sky_texture_level;  // first of six textures, or -2 less the only one; their mip level
+
+flat in vec3 sky_tint;
 
 layout(binding = 0) uniform sampler2DArray textures;
 
 layout(location = 0) out vec4 out_color;
 layout(location = 1) out float out_depth;
+#ifdef NORMALS
+layout(location = 2) out vec4 out_normal;
+#endif
+#ifdef FLOW
+#include "flow.glsl"
+#endif
 
 // The faces of a cube map, in the order and orientation of OpenGL; of axes equally long, the first.
 void main() {
@@ -28,6 +36,13 @@ void main() {
     int level = sky_texture_level.y;
     float half_texel = 0.5 / float(textureSize(textures, level).x);
     vec2 uv = clamp(0.5 + 0.5 * across.xy / across.z, half_texel, 1.0 - half_texel);
-    out_color = vec4(rounded(textureLod(textures, vec3(uv, sky_texture_level.x + face), float(level)).rgb), 0.0);
+    int first = sky_texture_level.x, layer = first < -1 ? -2 - first : first + face;
+    out_color = vec4(rounded(sky_tint * textureLod(textures, vec3(uv, layer), float(level)).rgb), 0.0);
     out_depth = horizon_far.w;
+#ifdef NORMALS
+    out_normal = vec4(0.0);
+#endif
+#ifdef FLOW
+    write_flow();
+#endif
 }

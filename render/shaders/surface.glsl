@@ -16,6 +16,13 @@ layout(binding = 0) uniform sampler2DArray textures;
 
 layout(location = 0) out vec4 out_color;  // rgb, and the label as alpha
 layout(location = 1) out float out_depth;
+#ifdef NORMALS
+in vec3 camera_normal;
+layout(location = 2) out vec4 out_normal;
+#endif
+#ifdef FLOW
+#include "flow.glsl"
+#endif
 
 // The level of detail from derivatives that are exact at the pixel's centre: uv / w and 1 / w are linear on the screen,
 // so their differences between neighbours are their derivatives, and the quotient rule gives those of uv.
@@ -31,11 +38,13 @@ vec3 texel() {
     return textureLod(textures, vec3(scaled_uv, texture_index), level).rgb;
 }
 
-vec3 unit_normal() {
+vec3 turned_to_viewer(vec3 normal) {
     // The sign of the pose's determinant flips both the cofactors and the winding: gl_FrontFacing accounts for both.
-    vec3 n = gl_FrontFacing ? world_normal : -world_normal;
+    vec3 n = gl_FrontFacing ? normal : -normal;
     return n * inversesqrt(max(dot(n, n), 1e-30));
 }
+
+vec3 unit_normal() { return turned_to_viewer(world_normal); }
 
 void write(vec3 color) {
     // A pixel's centre may lie outside a triangle that covers only some of its samples, and so outside near..far.
@@ -43,4 +52,10 @@ void write(vec3 color) {
     float fog = clamp((depth - to_light.w) * light_color.w, 0.0, 1.0);
     out_color = vec4(rounded(mix(color, fog_color, fog)), color_label.a);
     out_depth = depth;
+#ifdef NORMALS
+    out_normal = vec4(clamp(turned_to_viewer(camera_normal), -1.0, 1.0), 0.0);
+#endif
+#ifdef FLOW
+    write_flow();
+#endif
 }

@@ -8,7 +8,7 @@ import pytest
 
 from worldloom.client import vector_world
 from worldloom.kernels import outputs
-from worldloom.kernels.outputs import OUTPUT_NAMES, OUTPUTS, PIXEL_BYTES, output_bits, outputs_of
+from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES, OUTPUT_NAMES, OUTPUTS, PIXEL_BYTES, output_bits, outputs_of
 from worldloom.profiler import measure
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.views import frame_bytes, make_views
@@ -39,7 +39,9 @@ def test_columns_bits_and_sizes_follow_the_table() -> None:
         assert PIXEL_BYTES[column] == np.empty(output.frame_shape(1, 1), output.dtype).nbytes
     assert outputs.OUTPUT_COUNT == len(OUTPUTS) <= np.iinfo(np.uint8).bits, "bits of ViewTable.outputs"
     assert outputs_of(output_bits(OUTPUT_NAMES)) == list(OUTPUTS)
-    with pytest.raises(ValueError, match="unknown output 'color': expected some of rgb, gray, depth, segmentation"):
+    with pytest.raises(
+        ValueError, match="unknown output 'color': expected some of rgb, gray, depth, segmentation, normals, flow"
+    ):
         output_bits(["color"])
 
 
@@ -70,7 +72,7 @@ def test_no_other_module_lists_the_outputs() -> None:
         str(path.relative_to(ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
-        if "_pb2" not in path.name and set(OUTPUT_NAMES) <= names_in(path)
+        if "_pb2" not in path.name and set(DEFAULT_OUTPUT_NAMES) <= names_in(path)
     }
     assert listing == {"kernels/outputs.py"}
 

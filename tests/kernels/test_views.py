@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worldloom.kernels.outputs import PIXEL_BYTES
+from worldloom.kernels.outputs import OUTPUT_COUNT, PIXEL_BYTES
 from worldloom.kernels.simd import SIMD_WIDTH
-from worldloom.kernels.tables import I64, MAX_LAMPS, U8, ViewTable
+from worldloom.kernels.tables import I64, MAX_LAMPS, SCREEN_SKY, TINTED_SKY, U8, ViewTable
 from worldloom.kernels.views import assign_offsets, is_valid_draw, measure_views
 from worldloom.render.arena import PROCESS_MEMORY, address_of
 from worldloom.render.assets import AssetLibrary
@@ -26,6 +26,7 @@ SPOILS: dict[str, tuple[Any, ...]] = {
     "width": (0, -1, 1, 8192, 8193),
     "height": (0, -1, 1, 8192, 8193),
     "samples": (0, 1, 2, 4, 5),
+    "shadows": (0, 1, 2, 255),
     "outputs": (0, 1, 15, 16, 255),
     "orthographic": (0, 1, 2),
     "half_height": (0.0, -1.0, np.nan, np.inf, 3e38, 1e-30),
@@ -33,7 +34,13 @@ SPOILS: dict[str, tuple[Any, ...]] = {
     "far": (0.0, -1.0, np.nan, np.inf, -np.inf, 3e38, 0.05),
 }
 """Values at and around the limits of each column."""
-LANE_SPOILS = {"lamp_count": (-1, 0, MAX_LAMPS, MAX_LAMPS + 1), "sky_textures": (-2, -1, 0, 2, 3, 2**31 - 1)}
+LANE_SPOILS = {
+    "lamp_count": (-1, 0, MAX_LAMPS, MAX_LAMPS + 1),
+    "sky_textures": (
+        *(-(2**31), SCREEN_SKY - 8, SCREEN_SKY - 7, SCREEN_SKY, SCREEN_SKY + 1, -10, -9, -2, -1, 0, 2, 3),
+        *(TINTED_SKY - 1, TINTED_SKY, TINTED_SKY + 2, TINTED_SKY + 3, 2**31 - 1),
+    ),
+}
 
 
 def make_scene(rng: np.random.Generator) -> Scene:
@@ -54,6 +61,7 @@ def random_views(rng: np.random.Generator, count: int) -> ViewTable:
         height=rng.integers(1, 40, count),
         outputs=rng.integers(0, 16, count),
         samples=rng.choice([1, 4], count),
+        shadows=rng.integers(0, 2, count),
         orthographic_height=rng.choice([np.nan, 2.0], count),
     )
 
@@ -82,17 +90,17 @@ def fault(scene: Scene, views: ViewTable, arena: U8, offsets: I64) -> str:
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 7), start=st.integers(0, 99))
 def test_frames_lie_output_after_output(seed: int, count: int, start: int) -> None:
     views = random_views(np.random.default_rng(seed), count)
-    offsets = np.empty((count, 4), np.int64)
+    offsets = np.empty((count, OUTPUT_COUNT), np.int64)
     end = assign_offsets(views.width, views.height, views.outputs, start, offsets)
     sizes = frame_bytes(views)
-    before = (np.cumsum(sizes.T.ravel()) - sizes.T.ravel()).reshape(4, count).T
+    before = (np.cumsum(sizes.T.ravel()) - sizes.T.ravel()).reshape(OUTPUT_COUNT, count).T
     assert (offsets == np.where(sizes > 0, start + before, -1)).all()
     assert end == start + sizes.sum()
 
 
 def test_frames_of_any_size_have_a_place() -> None:
     views = make_views([0, 0], width=[2**31 - 1, 8192], height=[2**31 - 1, 8192], outputs=4)
-    offsets = np.empty((2, 4), np.int64)
+    offsets = np.empty((2, OUTPUT_COUNT), np.int64)
     end = assign_offsets(views.width, views.height, views.outputs, 0, offsets)
     assert end == PIXEL_BYTES[2] * ((2**31 - 1) ** 2 + 8192**2) - 2**64 * (end < 0)
 
@@ -105,6 +113,8 @@ def test_views_are_measured(seed: int, count: int) -> None:
         views.lane,
         views.width,
         views.height,
+        views.shadows,
+        scene.lanes.lamp_count,
         scene.lanes.first_row,
         scene.lanes.row_count,
         scene.instances.mesh,
@@ -112,11 +122,14 @@ def test_views_are_measured(seed: int, count: int) -> None:
         table.mesh_corner_count,
     )
     mesh = scene.instances.mesh[scene.rows(views.lane)] if count else np.zeros((0, ROWS), np.int32)
+    lights = np.maximum(scene.lanes.lamp_count[views.lane], 1)
     padded = -(-views.width.astype(np.int64) // SIMD_WIDTH) * SIMD_WIDTH
     assert measured == (
         np.where(mesh >= 0, table.mesh_corner_count[mesh], 0).max(initial=0),
         np.where(mesh >= 0, table.mesh_triangle_count[mesh], 0).sum(axis=1).max(initial=0),
         (padded * views.height).max(initial=0),
+        # A light map has at least 64 texels a side; no view here is larger.
+        (views.shadows * lights * 64**2).max(initial=1),
         (views.width.astype(np.int64) * views.height).sum(),
     )
 
@@ -184,7 +197,12 @@ def test_rows_that_no_view_can_show_do_not_matter(lane: int) -> None:
     ("column", "value", "expected"),
     [
         ("lamp_count", MAX_LAMPS + 1, f"lamp_count is {MAX_LAMPS + 1}, expected 0 to {MAX_LAMPS}"),
-        ("sky_textures", 3, "sky_textures is 3, expected -1 for none, or the first of 6 textures of the 8 there are"),
+        (
+            "sky_textures",
+            3,
+            "sky_textures is 3, expected -1 for none, the first of 6 textures of the 8 there are, or -2 or "
+            f"{SCREEN_SKY} less the only one",
+        ),
     ],
 )
 @pytest.mark.parametrize("lane", range(LANES))

@@ -1,6 +1,6 @@
 """Backdrops save time and change no byte of a view."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.scene_assets import evening
-from tests.support.scene_builder import ALL_OUTPUTS, Lamp
+from tests.support.scene_builder import Lamp
+from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES, NORMALS, output_bits
 from worldloom.kernels.raster.backdrop import CACHE_ENTRIES, MAX_ROWS
 from worldloom.kernels.tables import (
     DIRECTIONAL,
@@ -38,7 +39,9 @@ TIMES_TO_KEEP = 3
 """Draws until a backdrop is used: one that misses, one that draws it, one that finds it."""
 
 
-def furnish(scene: Scene, lanes: np.ndarray, rows: int = ROWS, still: int = STILL, seed: int = 0) -> None:
+def furnish(
+    scene: Scene, lanes: np.ndarray, rows: int = ROWS, still: int = STILL, seed: int = 0, glass: Sequence[int] = ()
+) -> None:
     """Return a scene with the same still rows in all lanes, and different other rows."""
     rng = np.random.default_rng(seed)
     instances = scene.instances
@@ -53,16 +56,21 @@ def furnish(scene: Scene, lanes: np.ndarray, rows: int = ROWS, still: int = STIL
             instances.texture[row] = rng.integers(-1, 2) if index else 0
             instances.label[row] = 1 + index
     instances.shine[:] = (0.1, 0.5, 4.0)
+    instances.alpha[scene.rows(lanes)[:, glass]] = 0.4
     scene.lanes.fog_range[lanes] = (2.0, 12.0)
     scene.lanes.light_direction[lanes] = rng.normal(size=3)
 
 
 def stage(
-    still: int = STILL, rows: int = ROWS, library: AssetLibrary | None = None, lamps: int = 0
+    still: int = STILL,
+    rows: int = ROWS,
+    library: AssetLibrary | None = None,
+    lamps: int = 0,
+    glass: Sequence[int] = (),
 ) -> tuple[Scene, ViewTable]:
     scene = Scene(library or with_sky())
     lanes = scene.add(LANES, rows, still)
-    furnish(scene, lanes, rows, still)
+    furnish(scene, lanes, rows, still, glass=glass)
     for number, lamp in enumerate(LAMPS[:lamps]):
         scene.lanes.lamps[lanes, number] = lamp.numbers()
     scene.lanes.lamp_count[lanes] = lamps
@@ -78,7 +86,8 @@ def with_sky() -> AssetLibrary:
 
 def look(lanes: np.ndarray, **how: object) -> ViewTable:
     how = {"camera": look_at((0.5, -5, 1), (0, 0, 0)), "far": 30.0, "width": 23, "height": 17, **how}
-    return make_views(lanes, outputs=ALL_OUTPUTS, **how)  # type: ignore[arg-type]
+    outputs = output_bits(DEFAULT_OUTPUT_NAMES)
+    return make_views(lanes, **{"outputs": outputs, **how})  # type: ignore[arg-type]
 
 
 def draw(renderer: CPURenderer, scene: Scene, views: ViewTable) -> bytes:
@@ -126,13 +135,25 @@ def test_bytes_are_the_same(alone: CPURenderer, size: tuple[int, int], orthograp
     assert kept(alone) == 1
 
 
+@pytest.mark.parametrize("glass", [(), (1,), (0, 5), (4, 5)])
 @pytest.mark.parametrize("outputs", range(1, 16))
-def test_for_any_outputs(alone: CPURenderer, outputs: int) -> None:
-    scene, views = stage()
+def test_for_any_outputs(alone: CPURenderer, outputs: int, glass: tuple[int, ...]) -> None:
+    scene, views = stage(glass=glass)
     views.outputs[:] = outputs
     expected = draw_plainly(scene, views)
     for _ in range(TIMES_TO_KEEP):
         assert draw(alone, scene, views) == expected
+    assert kept(alone) == 1
+
+
+def test_views_with_normals_have_no_backdrop_beside_those_that_have(alone: CPURenderer) -> None:
+    scene, views = stage()
+    keep(alone, scene, views)
+    with_normals = look(np.arange(LANES), outputs=views.outputs | NORMALS)
+    expected = draw_plainly(scene, with_normals)
+    for _ in range(TIMES_TO_KEEP):
+        assert draw(alone, scene, with_normals) == expected
+    assert expected.startswith(draw(alone, scene, views)), "normals come after the other outputs, which are the same"
     assert kept(alone) == 1
 
 
@@ -179,6 +200,7 @@ CHANGES = {
             "texture": 2,
             "uv_scale": 3.0,
             "label": 99,
+            "alpha": 0.6,
         }.items()
     },
     "lane's sky_textures": set_to("lanes", "sky_textures", 4),
@@ -291,7 +313,11 @@ def test_more_static_rows_than_rows_are_refused(static_rows: int) -> None:
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_whatever_changes_between_draws(data: st.DataObject) -> None:
-    scene, views = stage(still=data.draw(st.integers(0, ROWS)), lamps=data.draw(st.integers(0, len(LAMPS))))
+    scene, views = stage(
+        still=data.draw(st.integers(0, ROWS)),
+        lamps=data.draw(st.integers(0, len(LAMPS))),
+        glass=data.draw(st.lists(st.integers(0, ROWS - 1), max_size=3)),
+    )
     changed = [*CHANGES.items(), *LAMP_CHANGES.items()]
     with CPURenderer(threads=data.draw(st.sampled_from([1, 2]))) as renderer:
         for _ in range(data.draw(st.integers(1, 6))):

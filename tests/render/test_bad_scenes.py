@@ -165,6 +165,7 @@ def scenes(draw_from: st.DrawFn) -> Scene:
             instances.pose[row] = np.reshape(numbers[:12], (3, 4))
             instances.uv_scale[row] = numbers[12:]
             instances.label[row] = draw_from(st.integers(0, 255))
+            instances.alpha[row] = draw_from(st.sampled_from([1.0, 1.0, 0.5, 1e-30, 0.9949, 0.0, -1.0, np.nan, np.inf]))
         scene.lanes.fog_range[lane] = draw_from(
             st.sampled_from([(0, 0), (1, 4), (-1e30, 1e30), (np.nan, 1), (0, np.inf)])
         )

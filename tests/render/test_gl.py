@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from worldloom.kernels.outputs import outputs_of
+from worldloom.kernels.outputs import DEPTH, outputs_of
 from worldloom.kernels.tables import I32, ViewTable
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.assets import AssetLibrary
@@ -129,7 +129,7 @@ def test_a_view_is_the_same_in_every_page_of_a_long_batch(renderer: GLRenderer, 
 
     frames = draw(renderer, scene, select_views(views, np.zeros(700, np.int64)))
 
-    assert len(frames) > renderer._targets.layers_per_page(Group(64, 64, 1, True))
+    assert len(frames) > renderer._targets.layers_per_page(Group(64, 64, 1, DEPTH))
     for one in frames:
         assert_same(one, alone)
 
@@ -365,9 +365,9 @@ def test_targets_that_are_no_longer_used_are_given_back(renderer: GLRenderer) ->
     with renderer._context.current():
         cache = TargetCache(renderer._gl, max_kept_bytes=4 << 20)
         for width in range(16, 144, 16):
-            cache.get(Group(width, 64, 1, True), 20)
+            cache.get(Group(width, 64, 1, DEPTH), 20)
             assert cache.kept_bytes <= 4 << 20
-        assert cache.get(Group(128, 64, 1, True), 20) is cache.get(Group(128, 64, 1, True), 32)
+        assert cache.get(Group(128, 64, 1, DEPTH), 20) is cache.get(Group(128, 64, 1, DEPTH), 32)
         cache.release()
         assert cache.kept_bytes == 0
 
@@ -376,11 +376,11 @@ def test_ever_other_small_sizes_leave_few_targets(renderer: GLRenderer) -> None:
     """Ten thousand would fit into the byte limit, but a driver needs more memory for each than its pixels."""
     with renderer._context.current():
         cache = TargetCache(renderer._gl, max_kept=8)
-        made = [cache.get(Group(width, 1, 1, False), 1) for width in range(1, 40)]
+        made = [cache.get(Group(width, 1, 1, 0), 1) for width in range(1, 40)]
         assert cache.kept_count == 8
-        assert cache.get(Group(32, 1, 1, False), 1) is made[31]  # the oldest of the eight
-        cache.get(Group(40, 1, 1, False), 1)
-        assert cache.get(Group(32, 1, 1, False), 1) is made[31], "expected that the one unused for longest goes"
+        assert cache.get(Group(32, 1, 1, 0), 1) is made[31]  # the oldest of the eight
+        cache.get(Group(40, 1, 1, 0), 1)
+        assert cache.get(Group(32, 1, 1, 0), 1) is made[31], "expected that the one unused for longest goes"
         cache.release()
         assert cache.kept_count == 0
 

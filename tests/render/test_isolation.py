@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from tests.support.scene_builder import ALL_OUTPUTS, assets
+from tests.support.step_before import step_before
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.kernels.tables import (
+    CASTS,
+    CASTS_NOTHING,
     DIRECTIONAL,
     HEADLIGHT,
     I32,
@@ -17,6 +20,7 @@ from worldloom.kernels.tables import (
     NO_MESH,
     NO_TEXTURE,
     SPOT,
+    STANDS_FOR_SHADOW,
     ViewTable,
 )
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
@@ -44,6 +48,7 @@ def populate(scene: Scene, lanes: I32, seed: int) -> None:
         instances.color[rows] = rng.uniform(0.2, 1.0, (rows.size, 3))
         instances.texture[rows] = rng.integers(-1, 4, rows.size)
         instances.label[rows] = label_of(lane)
+        instances.shadow[rows] = rng.choice([CASTS, CASTS, CASTS_NOTHING, STANDS_FOR_SHADOW], rows.size)
         table.sky_zenith[lane], table.light_direction[lane] = rng.uniform(0, 1, 3), rng.normal(size=3)
         table.fog_range[lane] = (2.0, rng.uniform(5.0, 20.0))
         instances.shine[rows] = rng.uniform((0, 0, 0), (0.2, 0.8, 30.0), (rows.size, 3))
@@ -52,6 +57,7 @@ def populate(scene: Scene, lanes: I32, seed: int) -> None:
         table.lamps[lane, :, LAMP_KIND] = rng.choice([DIRECTIONAL, SPOT, HEADLIGHT], MAX_LAMPS)
         table.lamps[lane, :, LAMP_AMBIENT : LAMP_ATTENUATION + 3] = rng.uniform(0.1, 0.5, (MAX_LAMPS, 12))
         table.sky_textures[lane] = rng.choice([NO_TEXTURE, assets().texture("evening 0")])
+        instances.alpha[rows] = rng.choice([1.0, 0.7, 0.2], rows.size) if rng.random() < 0.5 else 1.0
 
 
 def label_of(lane: int) -> int:
@@ -73,6 +79,7 @@ def make_crowd(count: int) -> tuple[Scene, ViewTable]:
         width=sizes[:, 0],
         height=sizes[:, 1],
         samples=rng.choice([1, 4], count),
+        shadows=rng.random(count) < 0.3,
         outputs=ALL_OUTPUTS,
     )
     return scene, views
@@ -87,7 +94,7 @@ def draw(renderer: Renderer, scene: Scene, views: ViewTable) -> list[tuple[bytes
     """Return every frame of every view, as bytes."""
     offsets, size_bytes = lay_out(views)
     arena = allocate_arena(size_bytes)
-    renderer.draw(scene, views, arena, offsets)
+    renderer.draw(scene, views, arena, offsets, previous=step_before(scene, views))
     return [
         tuple(get_frame(arena, views, offsets, view, output).tobytes() for output in OUTPUT_NAMES)
         for view in range(len(views.lane))

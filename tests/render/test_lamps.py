@@ -20,6 +20,13 @@ from worldloom.render.views import look_at, make_views
 
 SIZE = 24
 MESHES = ("box", "sphere", "capsule", "plane", "torus", "cylinder")
+EVENING = Look(sky="evening 0")
+SKIES = (
+    EVENING,
+    EVENING._replace(is_one_sky=True),
+    EVENING._replace(is_screen_sky=True),
+    EVENING._replace(is_tinted_sky=True),
+)
 
 
 def some_lamps(rng: np.random.Generator, count: int) -> list[Lamp]:
@@ -87,11 +94,11 @@ def test_any_lamps(renderer: Renderer, seed: int, lamps: int, flat: bool, sample
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), fov=st.floats(1, 150), flat=st.booleans())
-def test_a_sky_seen_in_any_direction(renderer: Renderer, seed: int, fov: float, flat: bool) -> None:
+@given(seed=st.integers(0, 2**32), fov=st.floats(1, 150), flat=st.booleans(), look=st.sampled_from(SKIES))
+def test_a_sky_seen_in_any_direction(renderer: Renderer, seed: int, fov: float, flat: bool, look: Look) -> None:
     rng = np.random.default_rng(seed)
     views = from_somewhere(rng, 1.0, fov_degrees=fov, orthographic_height=4.0 if flat else np.nan)
-    apart = compare(renderer, build((Look(sky="evening 0"), [])), views)
+    apart = compare(renderer, build((look, [])), views)
     # A ray may meet the edge between two sides to the last bit.
     assert np.count_nonzero(apart > 1) <= 1
 

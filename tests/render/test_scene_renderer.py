@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.other_arrays import OnCard, OtherArray
 from tests.support.scene_builder import assets
-from worldloom.kernels.outputs import OUTPUT_NAMES, OUTPUTS, output_bits
+from worldloom.kernels.outputs import OUTPUTS, STATE_OUTPUT_NAMES, output_bits
 from worldloom.kernels.tables import HEADLIGHT, LAMP_AMBIENT, LAMP_ATTENUATION, LAMP_KIND, NO_MESH, NO_TEXTURE
 from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.renderer import Renderer
@@ -28,7 +28,7 @@ from worldloom.render.views import look_at, make_views
 
 WIDTH, HEIGHT = 12, 9
 CAMERA = look_at((0, -5, 1), (0, 0, 0))
-ROW_ARRAYS = ("poses", "mesh", "color", "texture", "label")
+ROW_ARRAYS = ("poses", "mesh", "color", "alpha", "texture", "label")
 LANE_ARRAYS = ("light_direction", "light_color", "ambient", "ambient_ground", "sky_horizon", "sky_zenith")
 VIEW_ARRAYS = ("camera", "fov_degrees", "orthographic_height", "near", "far")
 
@@ -64,6 +64,7 @@ def random_arrays(rng: np.random.Generator, count: int, rows: int) -> dict[str, 
         "poses": poses,
         "mesh": rng.integers(NO_MESH, 6, (count, rows)),
         "color": rng.uniform(0.2, 1, (count, rows, 3)),
+        "alpha": rng.choice([1.0, 1.0, 0.5], (count, rows)),
         "texture": rng.integers(NO_TEXTURE, 4, (count, rows)),
         "label": rng.integers(0, 256, (count, rows)),
         "light_direction": rng.normal(size=(count, 3)),
@@ -144,7 +145,7 @@ def test_frames_are_those_of_lanes_filled_one_by_one(
         | st.permutations(range(rows)).flatmap(lambda all_: st.integers(0, rows).map(lambda n: list(all_[:n])))
     )
     samples, batch_size = data.draw(st.sampled_from([1, 4])), data.draw(st.sampled_from([1, 3, 8, None]))
-    outputs = data.draw(st.lists(st.sampled_from(OUTPUT_NAMES), min_size=1, unique=True))
+    outputs = data.draw(st.lists(st.sampled_from(STATE_OUTPUT_NAMES), min_size=1, unique=True))
     known = [*ROW_ARRAYS, *VIEW_ARRAYS, *(() if is_lamplit else LANE_ARRAYS)]
     with SceneRenderer(
         *template, width=WIDTH, height=HEIGHT, outputs=outputs, samples=samples, moving=moving, batch_size=batch_size,
@@ -164,7 +165,7 @@ def test_frames_are_those_of_lanes_filled_one_by_one(
 @pytest.mark.gl
 @pytest.mark.parametrize("samples", [1, 4])
 def test_with_opengl_too(gl: Renderer, samples: int) -> None:
-    template, outputs = random_template(1, 4), list(OUTPUT_NAMES)
+    template, outputs = random_template(1, 4), list(STATE_OUTPUT_NAMES)
     with SceneRenderer(
         *template, width=WIDTH, height=HEIGHT, outputs=outputs, samples=samples, batch_size=7, renderer="gl"
     ) as draw:
@@ -199,9 +200,11 @@ def test_batches_are_bounded_and_their_borders_do_not_show(draw: SceneRenderer) 
     for first, end in ((0, 3), (1020, 1030), (2040, 2050)):
         part = {name: array[first:end] for name, array in given_states.items()}
         np.testing.assert_array_equal(draw(part)["rgb"], frames[first:end])
-    with SceneRenderer(*random_template(5, 4), width=500, height=300, outputs=OUTPUT_NAMES, renderer="cpu") as large:
+    with SceneRenderer(
+        *random_template(5, 4), width=500, height=300, outputs=STATE_OUTPUT_NAMES, renderer="cpu"
+    ) as large:
         assert large.batch_size > 1
-        assert large.batch_size * 500 * 300 * 9 <= 16 << 20
+        assert large.batch_size * 500 * 300 * 21 <= 16 << 20
     with SceneRenderer(*random_template(5, 2000), width=1, height=1, renderer="cpu") as many_rows:
         assert many_rows.batch_size > 1
         assert many_rows.batch_size * (2000 * ROW_BYTES + LANE_BYTES) <= 16 << 20
@@ -365,6 +368,7 @@ def test_unknown_names_and_names_without_effect_are_refused(draw: SceneRenderer)
         ({"width": 2**40}, ValueError, "1099511627776 × 64 pixels: expected at most"),
         ({"samples": 2}, ValueError, "samples is 2: expected 1 or 4"),
         ({"outputs": ["rgb", "normal"]}, ValueError, "unknown output 'normal'"),
+        ({"outputs": ["rgb", "flow"]}, ValueError, "output 'flow' is of a step, and states have none before them"),
         ({"outputs": []}, ValueError, r"outputs is \[\]: expected some of rgb"),
         ({"outputs": "rgb"}, ValueError, "outputs is 'rgb': expected .* as a list"),
         ({"moving": [3]}, ValueError, r"moving is \[3\]: expected rows of the template, which has 3, each once"),

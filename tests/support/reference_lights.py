@@ -19,6 +19,8 @@ from worldloom.kernels.tables import (
     LAMP_KIND,
     LAMP_POSITION,
     LAMP_SPECULAR,
+    ONE_SKY,
+    SCREEN_SKY,
     SPOT,
     AssetTable,
     LaneTable,
@@ -39,19 +41,31 @@ FACES = (
 )
 
 
-def daylight(look: LaneTable, normal: F64) -> F64:
-    """Return the light on surfaces [n] of a lane without lamps."""
+def daylight(look: LaneTable, normal: F64, lit: F64) -> F64:
+    """Return the light on surfaces [n] of a lane without lamps; `lit` [n] is the part of the sun that reaches them."""
     ambient = mix(look.ambient_ground, look.ambient, 0.5 + 0.5 * normal[:, 2:])
-    return np.asarray(ambient + look.light_color * np.maximum(0, -normal @ unit(look.light_direction))[:, None])
+    facing = lit * np.maximum(0, -normal @ unit(look.light_direction))
+    return np.asarray(ambient + look.light_color * facing[:, None])
 
 
 def lamplight(
-    look: LaneTable, eye: F64, forward: F64, point: F64, to_viewer: F64, normal: F64, color: F64, shine: F64
+    look: LaneTable,
+    eye: F64,
+    forward: F64,
+    point: F64,
+    to_viewer: F64,
+    normal: F64,
+    color: F64,
+    shine: F64,
+    lit: dict[int, F64],
 ) -> F64:
-    """Return the colours [n, 3] under a lane's lamps, not clamped and without a texture."""
+    """Return the colours [n, 3] under a lane's lamps, without a texture.
+
+    `lit` has the part [n] of each lamp that casts shadows, by number, that reaches the surfaces.
+    """
     emission, mirror, sharpness = shine.T[:, :, None]
-    light = emission * color
-    for lamp in look.lamps[: int(look.lamp_count)]:
+    light, of_casting = emission * color, np.zeros(color.shape)
+    for number, lamp in enumerate(look.lamps[: int(look.lamp_count)]):
         direction = forward if lamp[LAMP_KIND] == HEADLIGHT else lamp[LAMP_DIRECTION : LAMP_DIRECTION + 3]
         to_lamp, strength = np.broadcast_to(-unit(direction), point.shape), np.ones((len(point), 1))
         if lamp[LAMP_KIND] == SPOT:
@@ -60,12 +74,16 @@ def lamplight(
         ambient, diffuse, specular = (lamp[first : first + 3] for first in (LAMP_AMBIENT, LAMP_DIFFUSE, LAMP_SPECULAR))
         facing = dot(normal, to_lamp)[:, None]
         glance = np.maximum(0, dot(normal, unit(to_lamp + to_viewer)))[:, None] ** sharpness
-        light = light + strength * (
+        part = strength * (
             ambient * color
             + diffuse * color * np.maximum(0, facing)
             + specular * mirror * np.where(facing > 0, glance, 0)
         )
-    return np.asarray(light)
+        if number in lit:
+            of_casting = of_casting + lit[number][:, None] * np.where(facing > 0, np.minimum(1, part), 0)
+        else:
+            light = light + part
+    return np.asarray(np.minimum(1, light) + of_casting)
 
 
 def _strength(lamp: F64, away: F64) -> F64:
@@ -80,7 +98,10 @@ def _strength(lamp: F64, away: F64) -> F64:
 
 
 def sky_box(table: AssetTable, first: int, rays: F64, pixel: float) -> F64:
-    """Return the colours [n, 3] of a sky box along these rays; a pixel is `pixel` high at depth 1."""
+    """Return the colours [n, 3] of a sky box along these rays; a pixel is `pixel` high at depth 1.
+
+    `first` is the first of its textures, or ONE_SKY or SCREEN_SKY less the only one.
+    """
     x, y, z = rays.T
     axes = np.stack([x, z, -y])
     longest = abs(axes).argmax(axis=0)
@@ -94,7 +115,8 @@ def sky_box(table: AssetTable, first: int, rays: F64, pixel: float) -> F64:
         across = np.stack([right_sign * axes[right, here], down_sign * axes[down, here]], axis=1)
         uv = 0.5 + 0.5 * across / abs(axes[number // 2, here])[:, None]
         at = np.clip(uv * side, 0.5, side - 0.5)
-        colors[here] = bilinear(table, np.full(here.sum(), first + number), np.full(here.sum(), level), at)
+        texture = first + number if first >= 0 else (SCREEN_SKY if first <= SCREEN_SKY else ONE_SKY) - first
+        colors[here] = bilinear(table, np.full(here.sum(), texture), np.full(here.sum(), level), at)
     return colors
 
 

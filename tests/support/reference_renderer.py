@@ -15,12 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.reference_lights import F64, Int, bilinear, daylight, dot, lamplight, mix, sky_box, unit
+from tests.support.reference_shadows import casting_lights, draw_map, lit_share
 from worldloom.kernels.outputs import outputs_of
-from worldloom.kernels.tables import NO_MESH, NO_TEXTURE, AssetTable, LaneTable, ViewTable
+from worldloom.kernels.tables import (
+    NO_MESH,
+    NO_TEXTURE,
+    OPAQUE_ALPHA,
+    SCREEN_SKY,
+    STANDS_FOR_SHADOW,
+    TINTED_SKY,
+    AssetTable,
+    LaneTable,
+    PreviousTable,
+    ViewTable,
+)
 from worldloom.render.scene import Scene
 
 Bool: TypeAlias = NDArray[np.bool_]
 
+SUN = -1  # the number of a lane's directional light among those that cast shadows
 CENTER = (0.5, 0.5)  # from a pixel's top left corner: to the right, down
 SAMPLE_POINTS = ((3 / 8, 1 / 8), (7 / 8, 3 / 8), (1 / 8, 5 / 8), (5 / 8, 7 / 8))
 CREASE = float(np.sin(np.radians(20)))  # neighbouring hits on one smooth surface are no steeper to it than this
@@ -33,6 +46,7 @@ class Hits(NamedTuple):
 
     row: Int  # [pixels]
     triangle: Int  # [pixels]
+    depth: F64  # [pixels] infinite for the sky
 
 
 class Surface(NamedTuple):
@@ -40,43 +54,138 @@ class Surface(NamedTuple):
 
     point: F64  # [n, 3]
     depth: F64  # [n]
+    weights: F64  # [n, 3] of its triangle's corners
     normal: F64  # [n, 3] unit length, turned to the viewer
     color: F64  # [n, 3] lit, not yet in fog
+    is_shadow_edge: Bool  # [n] true where a shadow ends, or a last bit may decide whether there is one
 
 
-def cast(scene: Scene, views: ViewTable, view: int) -> list[Hits]:
-    """Return the hits of rays through pixel centres and, with four samples, of rays through each sample point."""
+class Layer(NamedTuple):
+    """A translucent row."""
+
+    row: int
+    alpha: float
+    hits: list[Hits]
+    """Hits of rays on the row itself, whatever lies before it."""
+
+
+class Cast(NamedTuple):
+    """Hits of the rays of a view: through pixel centres first and, with four samples, through each sample point."""
+
+    all: list[Hits]
+    """The first hits of all rows."""
+    opaque: list[Hits]
+    """The first hits of opaque rows: the same list if there are no others."""
+    layers: list[Layer]
+    """Translucent rows, from far to near."""
+
+
+def cast(scene: Scene, views: ViewTable, view: int) -> Cast:
+    """Return what the rays of a view hit."""
     points = (CENTER, *SAMPLE_POINTS) if views.samples[view] == 4 else (CENTER,)
-    return [_first_hits(scene, views, view, point) for point in points]
+    lane, alphas = int(views.lane[view]), scene.instances.alpha
+    every = scene.lanes.first_row[lane] + np.arange(scene.lanes.row_count[lane])
+    opaque = every[alphas[every] >= OPAQUE_ALPHA]
+    seen = [_first_hits(scene, views, view, point, opaque) for point in points]
+    layers = [
+        Layer(row, float(alphas[row]), [_first_hits(scene, views, view, point, [row]) for point in points])
+        for row in _far_to_near(scene, views, view, every[(alphas[every] > 0) & (alphas[every] < OPAQUE_ALPHA)])
+    ]
+    if not layers:
+        return Cast(seen, seen, [])
+    in_order = sorted(layers, key=lambda layer: layer.row)
+    nearest = [_nearest([seen[k], *(layer.hits[k] for layer in in_order)]) for k in range(len(points))]
+    return Cast(nearest, seen, layers)
 
 
-def render(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = None) -> dict[str, NDArray[Any]]:
+def _nearest(hits: list[Hits]) -> Hits:
+    """Return the nearest of several hits of each ray, the first among equals."""
+    best, each = np.argmin([one.depth for one in hits], axis=0), np.arange(len(hits[0].row))
+    return Hits(*(np.stack(column)[best, each] for column in zip(*hits, strict=True)))
+
+
+def _far_to_near(scene: Scene, views: ViewTable, view: int, rows: Int) -> list[int]:
+    """Return translucent rows in the order in which they are blended."""
+    table, camera = scene.assets.table, views.camera[view].astype(np.float64)
+    keys = []
+    for row in rows.tolist():
+        mesh, pose = int(scene.instances.mesh[row]), scene.instances.pose[row].astype(np.float64)
+        if mesh == NO_MESH or not np.isfinite(pose).all():
+            keys.append(0.0)  # nothing is drawn
+            continue
+        first, count = int(table.mesh_first_triangle[mesh]), int(table.mesh_triangle_count[mesh])
+        points = table.positions[table.triangles[first : first + count].ravel()].astype(np.float64)
+        radius = np.linalg.norm(points @ pose[:, :3].T, axis=1).max()
+        away = pose[:, 3] - camera[:, 3]
+        distance = -away @ camera[:, 2] if views.orthographic[view] else np.linalg.norm(away)
+        is_flat = (points == 0).all(axis=0).any()
+        keys.append(distance + radius if is_flat else distance - radius)
+    return [int(row) for row in rows[np.argsort(-np.array(keys), kind="stable")]]
+
+
+def render(
+    scene: Scene,
+    views: ViewTable,
+    view: int,
+    hits: Cast | None = None,
+    previous: PreviousTable | None = None,
+) -> dict[str, NDArray[Any]]:
     """Return the frames of a view by output, as `get_frame` of the arena does; `hits` is its `cast`, if known."""
-    samples = (hits or cast(scene, views, view))[-int(views.samples[view]) :]
-    color = np.mean([_colors(scene, views, view, sample) for sample in samples], axis=0)
+    hits = hits or cast(scene, views, view)
+    count = int(views.samples[view])
+    samples = hits.all[-count:]
+    color = np.mean([_colors(scene, views, view, sample) for sample in hits.opaque[-count:]], axis=0)
+    if hits.layers:
+        color = np.mean([_blended(scene, views, view, hits, k) for k in range(-count, 0)], axis=0)
     rgb = np.floor(255 * color + 0.5).astype(np.int64)
     row = samples[0].row
     depth, label = np.full(row.shape, views.far[view]), np.zeros(row.shape, np.uint8)
-    depth[row >= 0] = _surface(scene, views, view, samples[0]).depth
+    surface, normals = _surface(scene, views, view, samples[0]), np.zeros((*row.shape, 3))
+    depth[row >= 0] = surface.depth
+    normals[row >= 0] = surface.normal @ views.camera[view, :, :3].astype(np.float64)
     label[row >= 0] = scene.instances.label[row[row >= 0]]
     gray = ((rgb @ (77, 150, 29) + 128) >> 8).astype(np.uint8)
-    flat = {"rgb": rgb.astype(np.uint8), "gray": gray, "depth": depth, "segmentation": label}
+    flat = {"rgb": rgb.astype(np.uint8), "gray": gray, "depth": depth, "segmentation": label, "normals": normals}
+    flat["flow"] = _flow(scene, views, view, samples[0], surface, previous)
     asked = [output.name for output in outputs_of(int(views.outputs[view]))]
     return {name: flat[name].reshape(*_shape(views, view), *flat[name].shape[1:]) for name in asked}
 
 
+def _blended(scene: Scene, views: ViewTable, view: int, hits: Cast, sample: int) -> F64:
+    """Return the colours [pixels, 3] of one of the samples, with all layers: whole levels of 255."""
+    levels = np.floor(255 * _colors(scene, views, view, hits.opaque[sample]) + 0.5)
+    for layer in hits.layers:
+        above = np.floor(255 * _colors(scene, views, view, layer.hits[sample]) + 0.5)
+        is_seen = layer.hits[sample].depth < hits.opaque[sample].depth
+        blended = np.floor(levels + layer.alpha * (above - levels) + 0.5)
+        levels = np.where(is_seen[:, None], blended, levels)
+    return levels / 255
+
+
 def triangle_ids(scene: Scene, views: ViewTable, view: int) -> Int:
     """Return what pixel centres hit [H, W]: instance row * triangles of the asset table + triangle; -1 for the sky."""
-    row, triangle = _first_hits(scene, views, view, CENTER)
+    row, triangle, _ = cast(scene, views, view).all[0]
     return np.where(row < 0, -1, row * len(scene.assets.table.triangles) + triangle).reshape(_shape(views, view))
 
 
-def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | None = None) -> Bool:
+def silhouettes(scene: Scene, views: ViewTable, view: int, hits: Cast | None = None) -> Bool:
     """Return the pixels [H, W] on or next to an edge of an instance, of the sky, of a hard crease, of a fold.
 
-    There a pixel depends on the side of the edge that a point falls on, so a last bit may decide it.
+    There a pixel depends on the side of the edge that a point falls on, so a last bit may decide it. Edges seen through
+    layers count, too, and those of each layer.
     """
     hits = hits or cast(scene, views, view)
+    seen = [hits.all, *([hits.opaque] if hits.layers else ()), *(layer.hits for layer in hits.layers)]
+    # A layer ends where something opaque is before it.
+    ends = [
+        [Hits(np.where(own.depth < opaque.depth, own.row, -1), own.triangle, own.depth) for own, opaque in pairs]
+        for pairs in (zip(layer.hits, hits.opaque, strict=True) for layer in hits.layers)
+    ]
+    return np.asarray(np.any([_edges(scene, views, view, each) for each in (*seen, *ends)], axis=0))
+
+
+def _edges(scene: Scene, views: ViewTable, view: int, hits: list[Hits]) -> Bool:
+    """Return the pixels [H, W] on or next to an edge of what these rays hit."""
     shape, surface = _shape(views, view), _surface(scene, views, view, hits[0])
     point, normal = np.zeros((*shape, 3)), np.zeros((*shape, 3))
     row = hits[0].row.reshape(shape)
@@ -90,6 +199,7 @@ def silhouettes(scene: Scene, views: ViewTable, view: int, hits: list[Hits] | No
         edge = within[here] | within[there] | (row[here] != row[there]) | steep
         marked[here] |= edge
         marked[there] |= edge
+    marked[row >= 0] |= surface.is_shadow_edge
     return marked
 
 
@@ -123,15 +233,19 @@ def _corners(scene: Scene, views: ViewTable, view: int, rows: Int, triangles: In
     return np.asarray(np.einsum("nij,nkj->nki", pose[:, :, :3], local) + from_eye)
 
 
-def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, float]) -> Hits:
-    """Return the first hits of rays through one point of every pixel."""
-    table, instances, lane = scene.assets.table, scene.instances, int(views.lane[view])
+def _first_hits(
+    scene: Scene, views: ViewTable, view: int, at: tuple[float, float], instance_rows: "Int | list[int]"
+) -> Hits:
+    """Return the first hits of rays through one point of every pixel, on any of these instance rows."""
+    table, instances = scene.assets.table, scene.instances
     rays, to_the_right, below = (_rays(views, view, (at[0] + dx, at[1] + dy)) for dx, dy in ((0, 0), (1, 0), (0, 1)))
     nearest = np.full(len(rays), np.inf)
     hit_row, hit_triangle = np.full(len(rays), -1), np.full(len(rays), -1)
-    for row in (scene.lanes.first_row[lane] + np.arange(scene.lanes.row_count[lane])).tolist():
+    for row in np.asarray(instance_rows, np.int64).tolist():
         mesh, pose = int(instances.mesh[row]), instances.pose[row].astype(np.float64)
         if mesh == NO_MESH or not np.isfinite(pose).all():
+            continue
+        if views.shadows[view] and instances.shadow[row] == STANDS_FOR_SHADOW:
             continue
         mesh = detail(table, mesh, pose, views, view)
         volume, both_sides = np.linalg.det(pose[:, :3]), bool(table.mesh_is_two_sided[mesh])
@@ -152,7 +266,7 @@ def _first_hits(scene: Scene, views: ViewTable, view: int, at: tuple[float, floa
             closer = best_depth < nearest[close]
             nearest[close[closer]], hit_row[close[closer]] = best_depth[closer], row
             hit_triangle[close[closer]] = first + some[best[closer]]
-    return Hits(hit_row, hit_triangle)
+    return Hits(hit_row, hit_triangle, nearest)
 
 
 def detail(table: AssetTable, mesh: int, pose: F64, views: ViewTable, view: int) -> int:
@@ -243,13 +357,60 @@ def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
     normal = mirror * np.einsum("nij,nj->ni", cofactor, _blend(weights, table.normals[vertices]))
     normal = unit(np.where(mirror * dot(direction, plane)[:, None] > 0, -normal, normal))
     color = instances.color[rows].astype(np.float64)
-    if not look.lamp_count:
-        return Surface(point, depth, normal, np.minimum(1, color * texel * daylight(look, normal)))
     eye, backward = views.camera[view, :, 3].astype(np.float64), views.camera[view, :, 2].astype(np.float64)
+    lit, at_edge = _lit(scene, views, view, rows, point + eye, plane)
+    if not look.lamp_count:
+        light = daylight(look, normal, lit.get(SUN, np.ones(len(point))))
+        return Surface(point, depth, weights, normal, np.minimum(1, color * texel * light), at_edge)
     to_viewer = np.broadcast_to(backward, point.shape) if views.orthographic[view] else unit(-point)
     shine = instances.shine[rows].astype(np.float64)
-    light = lamplight(look, eye, -backward, point, to_viewer, normal, color, shine)
-    return Surface(point, depth, normal, np.minimum(1, light) * texel)
+    light = lamplight(look, eye, -backward, point, to_viewer, normal, color, shine, lit)
+    return Surface(point, depth, weights, normal, np.minimum(1, light * texel), at_edge)
+
+
+def _lit(scene: Scene, views: ViewTable, view: int, rows: Int, point: F64, plane: F64) -> tuple[dict[int, F64], Bool]:
+    """Return the part of each light that casts shadows, by number, that reaches surfaces, and where shadows end."""
+    lit: dict[int, F64] = {}
+    at_edge = np.zeros(len(rows), np.bool_)
+    for light in casting_lights(scene, int(views.lane[view])) if views.shadows[view] else ():
+        light_map = draw_map(scene, views, view, light)
+        lit[light.lamp] = np.ones(len(rows))
+        if light_map is not None:
+            lit[light.lamp], here = lit_share(scene, light_map, rows, point, plane)
+            at_edge |= here
+    return lit, at_edge
+
+
+@edge_on
+def _flow(
+    scene: Scene, views: ViewTable, view: int, hits: Hits, surface: Surface, previous: PreviousTable | None
+) -> F64:
+    """Return how far each pixel's surface, or the sky, has moved on the screen since the step before [pixels, 2]."""
+    height, width = _shape(views, view)
+    flow = np.zeros((height * width, 2))
+    if previous is None or previous.first_row[view] < 0:
+        return flow
+    instances, table, something = scene.instances, scene.assets.table, hits.row >= 0
+    rows, triangles = hits.row[something], hits.triangle[something]
+    before = previous.first_row[view] + rows - scene.lanes.first_row[views.lane[view]]
+    is_same = (previous.mesh[before] == instances.mesh[rows]) & np.isfinite(previous.pose[before]).all(axis=(1, 2))
+    pose = np.where(is_same[:, None, None], previous.pose[before], instances.pose[rows]).astype(np.float64)
+    local = _blend(surface.weights, table.positions[table.triangles[triangles]].astype(np.float64))
+    camera = previous.camera[view].astype(np.float64)
+    # From the camera of that time to the point; to what is at infinity, the direction that it has now.
+    seen_from = _rays(views, view, CENTER)[:, 1] @ camera[:, :3]
+    seen_from[something] = (np.einsum("nij,nj->ni", pose[:, :, :3], local) + pose[:, :, 3] - camera[:, 3]) @ camera[
+        :, :3
+    ]
+    depth = -seen_from[:, 2]
+    half_height, is_flat = float(previous.half_height[view]), bool(views.orthographic[view])
+    w = np.ones(depth.shape) if is_flat else depth
+    x = (seen_from[:, 0] / (half_height * width / height * w) + 1) * width / 2
+    y = (1 - seen_from[:, 1] / (half_height * w)) * height / 2
+    now_y, now_x = np.mgrid[:height, :width].reshape(2, -1) + 0.5
+    was_seen = np.where(something, is_flat | (depth >= views.near[view]), (not is_flat) & (depth > 0))
+    flow[was_seen] = np.stack([now_x - x, now_y - y], axis=1)[was_seen]
+    return flow
 
 
 def _weights(offset: F64, a: F64, b: F64, c: F64, plane: F64) -> F64:
@@ -284,7 +445,14 @@ def _sky(scene: Scene, views: ViewTable, view: int) -> F64:
     look, (height, width), rays = _look(scene, views, view), _shape(views, view), _rays(views, view, CENTER)[:, 1]
     if look.sky_textures != NO_TEXTURE:
         pixel = 2 * float(views.half_height[view]) / height
-        return sky_box(scene.assets.table, int(look.sky_textures), rays, pixel)
+        is_one, fills_screen = look.sky_textures < NO_TEXTURE, look.sky_textures <= SCREEN_SKY
+        if fills_screen or (views.orthographic[view] and is_one):  # the frame is one side
+            v, u = np.mgrid[0.5:height, 0.5:width].reshape(2, -1) / np.array([[height], [width]])
+            rays, pixel = np.stack([np.ones_like(u), 2 * u - 1, 1 - 2 * v], axis=1), 2 / height
+        first = int(look.sky_textures)
+        if first >= TINTED_SKY:
+            return sky_box(scene.assets.table, first - TINTED_SKY, rays, pixel) * look.sky_zenith
+        return sky_box(scene.assets.table, first, rays, pixel)
     if views.orthographic[view]:
         up = np.repeat(1 - (np.arange(height) + 0.5) / height, width)
     else:

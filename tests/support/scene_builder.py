@@ -9,6 +9,8 @@ import numpy as np
 from tests.support.scene_assets import evening, in_facets, ribbon, roof, torus
 from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.kernels.tables import (
+    CASTS,
+    CASTS_NOTHING,
     F32,
     LAMP_AMBIENT,
     LAMP_ATTENUATION,
@@ -18,9 +20,14 @@ from worldloom.kernels.tables import (
     LAMP_EXPONENT,
     LAMP_KIND,
     LAMP_POSITION,
+    LAMP_SHADOW,
     LAMP_SIZE,
     LAMP_SPECULAR,
     NO_TEXTURE,
+    ONE_SKY,
+    SCREEN_SKY,
+    STANDS_FOR_SHADOW,
+    TINTED_SKY,
     ViewTable,
 )
 from worldloom.render.assets import AssetLibrary
@@ -46,6 +53,8 @@ class Piece(NamedTuple):
     texture: str | None = None
     uv_scale: tuple[float, float] = (1.0, 1.0)
     shine: Point = (0.0, 0.0, 0.0)
+    shadow: int = CASTS
+    alpha: float = 1.0
 
 
 class Lamp(NamedTuple):
@@ -60,11 +69,13 @@ class Lamp(NamedTuple):
     attenuation: Point = (1.0, 0.0, 0.0)
     cone_degrees: float = 180.0
     exponent: float = 0.0
+    reach: float = 3.0
+    """Half the side of the square in which it casts shadows."""
 
     def numbers(self) -> F32:
         """Return its row of `LaneTable.lamps`."""
         numbers = np.zeros(LAMP_SIZE, np.float32)
-        numbers[LAMP_KIND], numbers[LAMP_EXPONENT] = self.kind, self.exponent
+        numbers[LAMP_KIND], numbers[LAMP_EXPONENT], numbers[LAMP_SHADOW] = self.kind, self.exponent, self.reach
         numbers[LAMP_CONE] = np.cos(np.radians(self.cone_degrees))
         for first, three in (
             (LAMP_POSITION, self.at),
@@ -91,6 +102,12 @@ class Look(NamedTuple):
     fog_range: tuple[float, float] = (0.0, 0.0)
     lamps: Sequence[Lamp] = ()
     sky: str | None = None
+    is_one_sky: bool = False
+    """That texture is on all sides."""
+    is_screen_sky: bool = False
+    """That texture fills the frame."""
+    is_tinted_sky: bool = False
+    """Its textures are multiplied by the colour of the zenith."""
 
 
 class Shot(NamedTuple):
@@ -165,11 +182,19 @@ def build(*lanes: tuple[Look, Sequence[Piece]]) -> Scene:
         for number, lamp in enumerate(look.lamps):
             table.lamps[lane, number] = lamp.numbers()
         table.sky_textures[lane] = NO_TEXTURE if look.sky is None else library.texture(look.sky)
+        if look.is_one_sky:
+            table.sky_textures[lane] = ONE_SKY - table.sky_textures[lane]
+        elif look.is_screen_sky:
+            table.sky_textures[lane] = SCREEN_SKY - table.sky_textures[lane]
+        elif look.is_tinted_sky:
+            table.sky_textures[lane] += TINTED_SKY
         for row, piece in zip(scene.rows(lane)[0], pieces, strict=True):
             instances.mesh[row] = library.mesh(piece.mesh)
             instances.pose[row], instances.color[row], instances.label[row] = piece.pose, rgb(piece.color), piece.label
             instances.texture[row] = NO_TEXTURE if piece.texture is None else library.texture(piece.texture)
             instances.uv_scale[row], instances.shine[row] = piece.uv_scale, piece.shine
+            instances.shadow[row] = piece.shadow
+            instances.alpha[row] = piece.alpha
     return scene
 
 
@@ -199,7 +224,8 @@ def pose(at: Point, size: float | Point = 1.0, yaw: float = 0.0, pitch: float = 
 def ground(color: Color, label: int, size: float = 60.0, texture: str | None = None, tile: float = 2.0) -> Piece:
     """Return a square floor at z = 0; its texture repeats every `tile` metres."""
     repeats = size / tile
-    return Piece("plane", pose((0, 0, 0), (size, size, 1)), color, label, texture, (repeats, repeats))
+    floor = pose((0, 0, 0), (size, size, 1))
+    return Piece("plane", floor, color, label, texture, (repeats, repeats), shadow=CASTS_NOTHING)
 
 
 def shadow(piece: Piece, look: Look, floor: Color, label: int, height: float = 0.004) -> Piece:
@@ -214,7 +240,7 @@ def shadow(piece: Piece, look: Look, floor: Color, label: int, height: float = 0
     pressed[2, 3] = height
     lit = np.asarray(rgb(look.ambient)) + np.asarray(rgb(look.sun)) * sun[2]
     red, green, blue = np.asarray(rgb(floor)) * rgb(look.ambient) / lit
-    return Piece(mesh, pressed.astype(np.float32), (red, green, blue), label)
+    return Piece(mesh, pressed.astype(np.float32), (red, green, blue), label, shadow=STANDS_FOR_SHADOW)
 
 
 @cache

@@ -3,7 +3,7 @@
 `SCENES` has them by name, as functions of the frame's size, the samples and the outputs: tests may shrink them.
 """
 
-from tests.support import scenes_daylight, scenes_lamps
+from tests.support import scenes_daylight, scenes_lamps, scenes_translucent
 from tests.support.scene_builder import SCENES
 
-__all__ = ["SCENES", "scenes_daylight", "scenes_lamps"]
+__all__ = ["SCENES", "scenes_daylight", "scenes_lamps", "scenes_translucent"]

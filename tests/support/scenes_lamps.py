@@ -74,4 +74,10 @@ def sky_box() -> Stage:
     tilted = Shot(look_at((0, 0, 0), (1.0, 1.2, 0.7), up=(0.5, 0, 1)), fov_degrees=120)
     down = Shot(look_at((0, 0, 0), (-0.5, -0.6, -0.7), up=(0.2, 0.1, 1)), fov_degrees=110)
     flat = Shot(look_at((-1.5, -5, -1), (0, 0, 0)), orthographic_height=6.0, near=0.5, far=15.0, lane=1)
-    return Stage([(look, pieces), (noon, pieces)], [tilted, down, flat])
+    picture = look._replace(is_one_sky=True)
+    inside = tilted._replace(lane=2)
+    board = flat._replace(lane=2)
+    screen = [tilted._replace(lane=3), flat._replace(lane=3), tilted._replace(lane=4)]
+    lanes = [(look, pieces), (noon, pieces), (picture, pieces), (look._replace(is_screen_sky=True), pieces)]
+    lanes.append((look._replace(is_tinted_sky=True), pieces))
+    return Stage(lanes, [tilted, down, flat, inside, board, *screen])

@@ -29,10 +29,12 @@ def visible(scene: Scene, views: ViewTable, page: NDArray[np.int64]) -> Sorted:
     layer, row, run, kind, sorted_layer, sorted_row = np.full((6, capacity), -9, np.int32)
     found = (layer, row, run, kind)
     matrix = np.empty((3, 4))
-    count, runs = find_visible(assets, scene.instances, scene.lanes, views, page, matrix, *found)
+    count, runs, _ = find_visible(assets, scene.instances, scene.lanes, views, page, True, matrix, *found)
     buckets = np.empty(runs * FACINGS * len(assets.mesh_first_triangle), np.int32)
-    commands, segments = np.empty((capacity, COMMAND_WORDS), np.uint32), np.empty((capacity, 3), np.int32)
-    drawn, settings = sort_visible(assets, count, runs, *found, buckets, sorted_layer, sorted_row, commands, segments)
+    commands, segments = np.empty((capacity, COMMAND_WORDS), np.uint32), np.empty((capacity, 4), np.int32)
+    drawn, settings = sort_visible(
+        assets, count, runs, *found, buckets, sorted_layer, sorted_row, commands, segments, 0
+    )
     return Sorted(sorted_layer[:count], sorted_row[:count], commands[:drawn], segments[:settings])
 
 
@@ -125,7 +127,7 @@ def test_rows_of_one_mesh_are_one_command_however_many_views() -> None:
     drawn = visible(scene, views, np.arange(5))
 
     assert drawn.commands[:, 1].tolist() == [15]
-    assert drawn.segments.tolist() == [[1, 0, 1]]
+    assert drawn.segments.tolist() == [[1, 0, 1, 0]]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
