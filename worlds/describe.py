@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Bound, Camera, Family, Spec
+from worldloom.worlds.randomisation.settings import PICTURE_SETS, VARIATION_SETTINGS, VARIATIONS
 from worldloom.worlds.settings import Setting, format_number
 
 _MAX_LISTED_CHOICES = 5
@@ -58,7 +59,8 @@ def describe(family: type[Family], settings: Mapping[str, object] | None = None)
         if allowed:
             known["allowed"] = allowed
         common = [_describe_spec(spec) | {"hidden": False} for spec in common_observations(family)]
-        return known | {"agents": family.agents, "max_steps": None, "every_world": common} | empty
+        known |= {"agents": family.agents, "max_steps": None, "every_world": common}
+        return known | empty | {"variations": [describe_setting(one) for one in VARIATION_SETTINGS]}
     return describe_built(family(settings, AssetLibrary()))
 
 
@@ -80,7 +82,22 @@ def describe_built(built: Family) -> Description:
         "every_world": [_describe_spec(spec) | {"hidden": False} for spec in common_observations(built)],
         "cameras": [_describe_camera(camera) for camera in built.cameras],
         "labels": [{"label": number, "text": text} for number, text in enumerate(built.labels)],
+        "variations": _describe_variations(built),
     }
+
+
+def _describe_variations(family: Family) -> list[Description]:
+    """Return the settings of what can vary: no pictures that a family supplies itself, and what its simulation has."""
+    is_drawn, counts = any(camera.is_drawn for camera in family.cameras), family.physical_counts()
+    possible = [one.name for one in VARIATIONS if (counts.get(one.name) if one.is_physical else is_drawn)]
+    impossible = {f"vary_{one.name}" for one in VARIATIONS if one.name not in possible}
+    if not is_drawn:
+        impossible.update(PICTURE_SETS)
+    return [
+        describe_setting(one)
+        for one in VARIATION_SETTINGS
+        if possible and one.name.removesuffix("_at") not in impossible
+    ]
 
 
 def format_range(entry: Mapping[str, Any]) -> str:
@@ -154,6 +171,7 @@ def _describe_camera(camera: Camera) -> Description:
                 "dtype": output.dtype,
                 "shape": list(output.frame_shape("height", "width")),
                 "text": output.description,
+                "by_name_only": output.by_name_only,
             }
             for output in OUTPUTS
             if output.name in camera.outputs

@@ -10,7 +10,7 @@ server deal with them.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from worldloom.kernels.tables import F32, F64, I32, I64, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import LANE_BYTES, ROW_BYTES, Scene
 from worldloom.worlds.random import lane_seeds
+from worldloom.worlds.randomisation.distractions import Distraction
 from worldloom.worlds.settings import Setting, SettingError, Value, parse_settings
 
 Bound: TypeAlias = float | tuple[float, ...] | None
@@ -57,6 +58,8 @@ class Camera:
     """Names of the outputs that it can be asked for."""
     is_drawn: bool = True
     """False if its frames are pictures that the family supplies (`Family.picture`); outputs are then rgb and gray."""
+    focus_m: float = 0.0
+    """Distance of the point ahead that it goes around where `vary_camera` moves it; 0: it turns in place."""
 
     @property
     def output_bits(self) -> int:
@@ -157,6 +160,13 @@ class Family(ABC):
     static_rows: int = 0
     """Number of rows, from the first, that look the same in most lanes and at most times: they are drawn once and
     reused. A number that is too high costs time; the frames stay right."""
+    sized_labels: Collection[int] | None = None
+    """Labels of what has another size with `vary_sizes`; None: everything but static rows."""
+    row_groups: Sequence[int] | None = None
+    """Number of the group of each instance row of a lane: with `vary_colors` and `vary_textures` a group stays of one
+    kind. None: rows with the same label are a group."""
+    distraction: Distraction | None = None
+    """Published distraction that these settings name, and what it varies."""
     max_steps: int
     """Number of steps after which an episode is interrupted."""
     steps_per_s: float = 30.0
@@ -216,6 +226,18 @@ class Family(ABC):
         It is called with the actions that one agent has sent, before anything changes.
         """
 
+    def physical_counts(self) -> Mapping[str, int]:
+        """Return what of the simulation can vary, such as `masses`, and how many numbers are drawn for it."""
+        return {}
+
+    def vary_physics(self, amounts: Mapping[str, float]) -> None:
+        """Have each lane vary by these amounts. It is called once, before there are lanes.
+
+        The state then needs a field `physics` (float64) with the numbers in 0..1 of each lane, one variation after the
+        other. They are written before `reset`, which applies them.
+        """
+        raise NotImplementedError(f"{self.name} has nothing that could vary: expected the family to override this")
+
     @abstractmethod
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the fields of the state, name -> (dtype, shape), for one lane."""
@@ -239,6 +261,10 @@ class Family(ABC):
     @abstractmethod
     def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         """Return the pose and projection of one agent's camera in these lanes."""
+
+    def focus_distances_m(self, state: State, lanes: I64, camera: str) -> F64:
+        """Return how far ahead of a camera of `distraction` the point is that it looks at, [n]."""
+        return np.full(len(lanes), next(one.focus_m for one in self.cameras if one.name == camera))
 
     def picture(self, state: State, lanes: I64, camera: str, agent: int, width: int, height: int) -> U8:
         """Return the pictures of a camera that is not drawn, [n, height, width, 3]. Making them changes nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from worldloom.kernels.tables import F32, I32, NO_TEXTURE, U8
+from worldloom.kernels.tables import CASTS, F32, I32, NO_TEXTURE, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh, cylinder, disc, sphere
 from worldloom.render.scene import Scene
@@ -70,6 +70,8 @@ class InstanceTemplate:
         self.texture: list[int] = []
         self.uv_scale: list[tuple[float, float]] = []
         self.label: list[int] = []
+        self.shadow: list[int] = []
+        self.alpha: list[float] = []
 
     def __len__(self) -> int:
         return len(self.mesh)
@@ -82,14 +84,18 @@ class InstanceTemplate:
         label: int,
         texture: str | None = None,
         uv_scale: tuple[float, float] = (1.0, 1.0),
+        shadow: int = CASTS,
+        alpha: float = 1.0,
     ) -> int:
-        """Add an instance and return its index among the rows of a lane."""
+        """Add an instance and return its index among the rows of a lane; `shadow` is as in `InstanceTable`."""
         self.mesh.append(find_or_add_mesh(self.assets, mesh))
         self.pose.append(pose)
         self.color.append(parse_color(color))
         self.label.append(label)
         self.texture.append(NO_TEXTURE if texture is None else self.assets.texture(texture))
         self.uv_scale.append(uv_scale)
+        self.shadow.append(shadow)
+        self.alpha.append(alpha)
         return len(self) - 1
 
     def write(self, scene: Scene, scene_lanes: I32, **lane_columns: ArrayLike) -> None:
@@ -99,6 +105,8 @@ class InstanceTemplate:
             getattr(scene.lanes, column)[scene_lanes] = value
         table.mesh[rows], table.pose[rows], table.color[rows] = self.mesh, np.array(self.pose), self.color
         table.texture[rows], table.uv_scale[rows], table.label[rows] = self.texture, self.uv_scale, self.label
+        table.shadow[rows] = self.shadow
+        table.alpha[rows] = self.alpha
 
 
 def find_or_add_mesh(assets: AssetLibrary, name: str) -> int:

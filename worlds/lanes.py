@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F32, F64, I32, I64, U8
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Family, Spec, State, resized
+from worldloom.worlds.randomisation.lanes import RandomisedLanes
+from worldloom.worlds.randomisation.settings import NOTHING, Randomisation, VariationChoice
 
 RUNNING, TERMINATED, INTERRUPTED = 1, 2, 3
 """Values of `Pool.status`, the state of a lane's episode; the numbers are dm_env_rpc's EnvironmentStateType."""
@@ -24,9 +26,13 @@ _COLUMNS = (
 class LaneRows:
     """Lanes of one family. Every array has a row for each lane; rows of lanes that are not in use have no meaning."""
 
-    def __init__(self, family: Family, scene: Scene) -> None:
+    def __init__(self, family: Family, scene: Scene, randomisation: Randomisation | None = None) -> None:
         self.family = family
         self.scene = scene
+        if randomisation is None and family.distraction is not None:
+            randomisation = NOTHING
+        self.randomised = None if randomisation is None else RandomisedLanes(family, randomisation)
+        """The variations of the lanes, if anything varies."""
         self.state = State(family.state_fields())
         self.scene_lane: I32 = np.zeros(0, np.int32)
         self.status: U8 = np.zeros(0, np.uint8)
@@ -61,6 +67,8 @@ class LaneRows:
         if self._used + fresh > self.capacity:
             self._resize(max(self._used + fresh, 2 * self.capacity))
         self.scene.reserve(count, self.family.rows_per_lane)
+        if self.randomised is not None:
+            self.randomised.reserve(count)
 
     def add(self, seeds: NDArray[np.uint64]) -> I64:
         """Add a lane for each seed and return their numbers. The first step of a lane begins its first episode."""
@@ -85,12 +93,29 @@ class LaneRows:
         self.steps[lanes] = 0
         self.reward[lanes] = 0.0
         self.discount[lanes] = 1.0
+        if self.randomised is not None:
+            self.randomised.add(lanes, self.state, self.episode)
         return lanes
+
+    def memory_bytes(self, lanes: int) -> int:
+        """Estimate the memory with so many lanes, in bytes."""
+        varied_bytes = 0 if self.randomised is None else self.randomised.memory_bytes(lanes)
+        return self.family.memory_bytes(lanes) + varied_bytes
+
+    @property
+    def family_scene(self) -> tuple[Scene, I32]:
+        """The scene that the family writes, and the lane of it for each lane."""
+        if self.randomised is not None:
+            return self.randomised.scene, self.randomised.scene_lane
+        return self.scene, self.scene_lane
 
     def free(self, lanes: I64) -> None:
         """Free lanes. Each is in use, and listed once."""
-        self.family.free(lanes, self.scene, self.scene_lane[lanes])
+        scene, scene_lane = self.family_scene
+        self.family.free(lanes, scene, scene_lane[lanes])
         self.scene.free(self.scene_lane[lanes])
+        if self.randomised is not None:
+            self.randomised.free(lanes)
         self._in_use[lanes] = False
         self._reseeded_count -= int(np.count_nonzero(self._is_reseeded[lanes]))
         self._free[self._free_count : self._free_count + len(lanes)] = lanes
@@ -100,10 +125,20 @@ class LaneRows:
         if self._freed_rows > self.capacity // 2:  # looking for the last lane in use costs as much as all rows
             self._shrink()
 
+    def choose_variations(self, lanes: I64, choice: VariationChoice) -> None:
+        """Set seed and number of the variations of these lanes, from their next episode on."""
+        if self.randomised is not None:
+            self.randomised.choose(lanes, choice)
+            self.randomised.begin(
+                lanes[(self.episode[lanes] < 0) & ~self._is_reseeded[lanes]], self.state, self.episode
+            )
+
     def _resize(self, capacity: int) -> None:
         self.state.resize(capacity)
         for name in _COLUMNS:
             setattr(self, name, resized(getattr(self, name), capacity))
+        if self.randomised is not None:
+            self.randomised.resize(capacity)
 
     def _shrink(self) -> None:
         """Release the rows behind the last lane in use, if they are most of all. Lanes keep their numbers."""

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from worldloom.kernels.compiling import announce_compiling, kernel_holding_gil
-from worldloom.kernels.tables import F32, F64, I64, U8, ViewTable
+from worldloom.kernels.tables import F32, F64, I32, I64, U8, ViewTable
 from worldloom.render.scene import Scene
 from worldloom.render.views import fill_views, make_views
-from worldloom.worlds.family import Family, LaneErrors, StepResult
+from worldloom.worlds.family import CameraPlacement, Family, LaneErrors, StepResult
 from worldloom.worlds.lanes import FIRST, INTERRUPTED, LAST, MID, RUNNING, TERMINATED, LaneRows
 from worldloom.worlds.random import scalar_mix
+from worldloom.worlds.randomisation.settings import Randomisation
 
 _EPISODE_COLUMNS = ("status", "step_type", "episode", "steps", "reward", "discount")
 """Names of those that a step changes."""
@@ -36,12 +37,14 @@ _NO_LANES: NDArray[np.bool_] = np.zeros(0, np.bool_)
 class Pool(LaneRows):
     """Lanes of one family, their episodes, and what they show."""
 
-    def __init__(self, family: Family, scene: Scene) -> None:
-        super().__init__(family, scene)
+    def __init__(self, family: Family, scene: Scene, randomisation: Randomisation | None = None) -> None:
+        super().__init__(family, scene, randomisation)
         self._called: set[str] = set()
         self._valid_lanes: I64 | None = None
         """Lanes of a world that were found to be in use and listed once: the last that `mark_valid` was called for."""
-        self._observations = {spec.name: spec for spec in family.observations}
+        self.variation_specs = () if self.randomised is None else self.randomised.specs
+        """Observations of what varies, beside those of the family."""
+        self._observations = {spec.name: spec for spec in (*family.observations, *self.variation_specs)}
         self.begin_s = _ASSUMED_BEGIN_S
         """Seconds that it took to begin an episode in a lane, the last time."""
 
@@ -118,6 +121,10 @@ class Pool(LaneRows):
             self.begin(new)
             self.reseed(new, self.state.lane_seed[new])
 
+    def is_untouched(self, lane: int) -> bool:
+        """Return whether a lane has never begun an episode, so that there is no state to be seen."""
+        return bool(self.episode[lane] < 0 and not self._is_reseeded[lane])
+
     def save(self, lanes: I64) -> list[np.ndarray]:
         """Return a copy of all that a step of these lanes changes in the arrays of this pool."""
         return [array[lanes] for array in self._arrays()]
@@ -130,12 +137,16 @@ class Pool(LaneRows):
 
     def _arrays(self) -> list[np.ndarray]:
         names = (*_EPISODE_COLUMNS, "_is_reseeded")
-        return [*(getattr(self, name) for name in names), *(getattr(self.state, name) for name in self.state.fields)]
+        state = (getattr(self.state, name) for name in self.state.fields)
+        drawn = () if self.randomised is None else self.randomised.arrays()
+        return [*(getattr(self, name) for name in names), *state, *drawn]
 
     def observe(self, lanes: I64, name: str, agent: int = 0) -> np.ndarray:
-        """Return one of the family's observations for these lanes, [n, *shape]; ValueError if not as its spec says."""
-        value = self.family.observe(self.state, lanes, name, agent)
+        """Return an observation for these lanes, [n, *shape]; ValueError if the family's is not as its spec says."""
         spec = self._observations[name]
+        if self.randomised is not None and spec in self.variation_specs:
+            return self.randomised.observe(lanes, self.steps, name)
+        value = self.family.observe(self.state, lanes, name, agent)
         if value.dtype != spec.dtype or value.shape != (len(lanes), *spec.shape):
             raise ValueError(
                 f"observation {name!r} came as {value.dtype} {list(value.shape)}: expected {spec.dtype} "
@@ -153,18 +164,21 @@ class Pool(LaneRows):
         height: int = 64,
         outputs: int = 1,
         samples: int = 1,
+        shadows: bool | int = False,
     ) -> ViewTable:
         """Update the instance rows of these lanes and return their views through a camera."""
         lanes = _as_kernel_array(lanes, _I64, lanes.shape)
         scene_lanes = self.scene_lane[lanes]
         if not len(lanes):
-            return make_views(scene_lanes, width=width, height=height, outputs=outputs, samples=samples)
+            return make_views(
+                scene_lanes, width=width, height=height, outputs=outputs, samples=samples, shadows=shadows
+            )
         with self._compiling_announced("views"):
             has_static_instances = self._has_static_instances[lanes]
             if not has_static_instances.all():
                 self.prepare_views(lanes)
-            self.family.write_instances(self.state, lanes, self.scene, scene_lanes)
-            placement = self.family.place_camera(self.state, lanes, camera, agent)
+            self.write_instances(lanes, scene_lanes)
+            placement = self.place_camera(lanes, camera, agent)
         return fill_views(
             scene_lanes,
             placement.pose,
@@ -176,13 +190,31 @@ class Pool(LaneRows):
             height,
             outputs,
             samples,
+            shadows,
         )
+
+    def write_instances(self, lanes: I64, scene_lanes: I32) -> None:
+        """Write what lanes show, which have their static instances, into these lanes of the scene."""
+        if self.randomised is None:
+            self.family.write_instances(self.state, lanes, self.scene, scene_lanes)
+        else:
+            scene, lane = self.family_scene
+            self.family.write_instances(self.state, lanes, scene, lane[lanes])
+            self.randomised.write(lanes, self.steps, self.scene, scene_lanes)
+
+    def place_camera(self, lanes: I64, camera: str, agent: int) -> CameraPlacement:
+        """Return the pose and projection of one agent's camera in these lanes."""
+        placement = self.family.place_camera(self.state, lanes, camera, agent)
+        if self.randomised is None:
+            return placement
+        return self.randomised.vary_camera(lanes, self.steps, self.state, camera, placement)
 
     def prepare_views(self, lanes: I64) -> None:
         """Write the static instances of those of these lanes that have never been drawn."""
         new = lanes[~self._has_static_instances[lanes]]
         if len(new):
-            self.family.write_static_instances(self.scene, self.scene_lane[new])
+            scene, scene_lane = self.family_scene
+            self.family.write_static_instances(scene, scene_lane[new])
             self._has_static_instances[new] = True
 
     def _checked(self, lanes: I64) -> I64:
@@ -213,6 +245,8 @@ class Pool(LaneRows):
         seeds = np.empty(len(lanes), np.uint64)
         with self._compiling_announced("reset"):
             next_episode_seeds(lanes, self.state.lane_seed, self.episode, seeds)
+            if self.randomised is not None:
+                self.randomised.begin(lanes, self.state, self.episode)
             self.family.reset(self.state, lanes, seeds)
             if keep_outcome:
                 self.steps[lanes] = 0
@@ -230,6 +264,8 @@ class Pool(LaneRows):
     def _advance(self, lanes: I64, actions: Mapping[str, np.ndarray], repeat: int) -> None:
         errors: dict[int, Exception] = {}
         result = self._advance_once(lanes, actions, False, errors)
+        if self.randomised is not None:
+            self.randomised.count_actions(lanes)
         for _ in range(repeat - 1):
             is_running = self.status[lanes] == RUNNING
             if errors:

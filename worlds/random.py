@@ -8,6 +8,8 @@ stored to draw a number again.
 device functions that compute the same numbers, to the bit, for one seed and one counter.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,3 +75,10 @@ def scalar_uniform(seed: np.uint64, counter: int) -> float:
 def scalar_integer(seed: np.uint64, counter: int, below: int) -> int:
     """Return an integer from 0 to below - 1, as `integers` does."""
     return np.int64(scalar_uniform(seed, counter) * below)
+
+
+@inlined
+def scalar_normal(seed: np.uint64, counter: int) -> float:
+    """Return a number from the standard normal distribution, as `normal` does but for rounding."""
+    radius = math.sqrt(-2.0 * math.log1p(-scalar_uniform(seed, 2 * counter)))
+    return radius * math.cos(2.0 * math.pi * scalar_uniform(seed, 2 * counter + 1))

@@ -5,7 +5,7 @@ rewards, step types and frames byte for byte; `check_seeds_differ` checks that s
 function that builds it with an asset library.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from worldloom.render.scene import Scene
 from worldloom.worlds.family import Family, Spec
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds
+from worldloom.worlds.randomisation.settings import Randomisation
 
 BuildFamily: TypeAlias = Callable[[AssetLibrary], Family]
 Record: TypeAlias = list[dict[str, bytes]]
@@ -57,17 +58,29 @@ ALL_SURROUNDINGS = (
 
 
 def check_same_bytes(
-    build: BuildFamily, *, lanes: int = 6, steps: int = 60, draw_every: int = 10, seed: int = 1
+    build: BuildFamily,
+    *,
+    lanes: int = 6,
+    steps: int = 60,
+    draw_every: int = 10,
+    seed: int = 1,
+    randomisation: Randomisation | None = None,
+    among: Sequence[Surroundings] = ALL_SURROUNDINGS,
 ) -> None:
-    """Check that lanes give the same bytes in a pool of their own, each alone, and in all surroundings."""
+    """Check that lanes give the same bytes in a pool of their own, each alone, and in all surroundings.
+
+    If something varies, lanes that are drawn seldom are also compared with lanes that are drawn after each step.
+    """
     seeds = lane_seeds(seed, lanes)
     actions = random_actions(build(AssetLibrary(texture_size=32)), steps, lanes, seed)
-    expected = record(build, seeds, actions, Surroundings(), draw_every)
-    for surroundings in ALL_SURROUNDINGS:
-        _compare(expected, record(build, seeds, actions, surroundings, draw_every), str(surroundings))
+    expected = record(build, seeds, actions, Surroundings(), draw_every, randomisation)
+    for surroundings in among:
+        _compare(expected, record(build, seeds, actions, surroundings, draw_every, randomisation), str(surroundings))
+    if randomisation is not None:
+        _compare(expected, record(build, seeds, actions, Surroundings(), 1, randomisation), "drawn after each step")
     for lane in range(lanes):
         own = {name: action[:, lane : lane + 1] for name, action in actions.items()}
-        alone = record(build, seeds[lane : lane + 1], own, Surroundings(), draw_every)
+        alone = record(build, seeds[lane : lane + 1], own, Surroundings(), draw_every, randomisation)
         _compare(expected[lane : lane + 1], alone, f"lane {lane} alone")
 
 
@@ -94,12 +107,17 @@ def random_actions(family: Family, steps: int, lanes: int, seed: int) -> dict[st
 
 
 def record(
-    build: BuildFamily, seeds: np.ndarray, actions: dict[str, np.ndarray], surroundings: Surroundings, draw_every: int
+    build: BuildFamily,
+    seeds: np.ndarray,
+    actions: dict[str, np.ndarray],
+    surroundings: Surroundings,
+    draw_every: int,
+    randomisation: Randomisation | None = None,
 ) -> list[Record]:
     """Record lanes of these seeds under the given actions, in these surroundings."""
     rng = np.random.default_rng(7)
     family = build(AssetLibrary(texture_size=32))
-    pool = Pool(family, Scene(family.assets))
+    pool = Pool(family, Scene(family.assets), randomisation)
     others = [*pool.add(rng.integers(0, 2**63, surroundings.before, np.uint64))]
     pool.free(np.array(others[::3], np.int64))
     del others[::3]
@@ -153,6 +171,8 @@ def _results(pool: Pool, lane: int) -> dict[str, bytes]:
             assert value.dtype == spec.dtype, f"{spec.name}: {value.dtype}, expected {spec.dtype}"
             assert value.shape == (1, *spec.shape), f"{spec.name}: {value.shape}, expected {(1, *spec.shape)}"
             results[f"{spec.name} of {agent}"] = value.tobytes()
+    for spec in pool.variation_specs:
+        results[spec.name] = pool.observe(one, spec.name).tobytes()
     return results
 
 

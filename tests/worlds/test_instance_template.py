@@ -18,12 +18,12 @@ ASSETS = AssetLibrary(texture_size=8)
 def build_template() -> InstanceTemplate:
     template = InstanceTemplate(ASSETS)
     template.add("box", upright_pose((1, 2, 3)), "ff0000", 1, "wood", (2.0, 3.0))
-    template.add("coarse sphere", upright_pose((4, 5, 6), (2, 2, 2)), "00ff00", 2)
+    template.add("coarse sphere", upright_pose((4, 5, 6), (2, 2, 2)), "00ff00", 2, alpha=0.5)
     return template
 
 
 def check_written(template: InstanceTemplate, scene: Scene, lanes: np.ndarray) -> None:
-    for name in ("mesh", "pose", "color", "texture", "uv_scale", "label"):
+    for name in ("mesh", "pose", "color", "texture", "uv_scale", "label", "alpha"):
         column, wanted = getattr(scene.instances, name)[scene.rows(lanes)], np.array(getattr(template, name))
         assert (column == wanted.astype(column.dtype)).all(), name
     assert (scene.lanes.sky_zenith[lanes] == np.array([0.1, 0.2, 0.3], np.float32)).all()

@@ -10,6 +10,7 @@ it starts at 20 rad/s. The tests check these limits.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from worldloom.kernels.tables import I32, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.cartpole.kernels import reset_cartpoles, step_cartpoles, write_poses
-from worldloom.worlds.cartpole.scene import build_rows, lane_light, place_eye
+from worldloom.worlds.cartpole.scene import CART, POLE, build_rows, lane_light, place_eye
 from worldloom.worlds.family import Camera, CameraPlacement, Family, Spec, State, StepResult
 from worldloom.worlds.settings import Setting
 
@@ -35,6 +36,7 @@ class Cartpole(Family):
         Setting("max_steps", 500, "Steps after which an episode is interrupted, 0.02 s each.", 1, 1_000_000),
     )
     labels = ("sky", "floor", "rail", "stop", "cart", "pole")
+    sized_labels = (CART, POLE)
     steps_per_s = 1 / (SUBSTEPS * SUBSTEP_S)
     actions = (Spec("force", "float32", (), "Push on the cart: 1 is 10 N to the right, -1 to the left.", -1.0, 1.0),)
     cameras = (
@@ -55,7 +57,9 @@ class Cartpole(Family):
             Spec("velocity", "float32", (2,), "Speed of the cart (m/s) and of the pole's rotation (rad/s)."),
         )
         self._rows = build_rows(assets, self.half_rail_m)
-        self._eye, self._light = place_eye(self.half_rail_m), lane_light(self.half_rail_m)
+        self._eye, focus_m = place_eye(self.half_rail_m)
+        self.cameras = (replace(self.cameras[0], focus_m=focus_m),)
+        self._light = lane_light(self.half_rail_m)
         self.rows_per_lane = len(self._rows.template)
         self.static_rows = self._rows.cart_row
 

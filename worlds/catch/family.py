@@ -13,7 +13,7 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at
 from worldloom.worlds.catch.kernels import reset_catch, step_catch, write_positions
-from worldloom.worlds.catch.scene import BORDER_M, LIGHT, STATIC_ROWS, build_template
+from worldloom.worlds.catch.scene import BALL, BORDER_M, EYE_M, LIGHT, PADDLE, STATIC_ROWS, build_template
 from worldloom.worlds.family import Camera, CameraPlacement, Family, Spec, State, StepResult
 from worldloom.worlds.settings import Setting
 
@@ -29,11 +29,13 @@ class Catch(Family):
         Setting("max_steps", 1000, "Steps after which an episode is interrupted.", 1, 1_000_000),
     )
     labels = ("sky", "frame", "board", "paddle", "ball")
+    sized_labels = (PADDLE, BALL)
     cameras = (
         Camera(
             "eye",
             "Orthographic, straight at the board. The view is as high as the board's longer side and its frame: "
             "it shows the whole board if its width is at least its height.",
+            focus_m=EYE_M,
         ),
     )
 
@@ -52,7 +54,7 @@ class Catch(Family):
         self._template, self._paddle_row, self._ball_row = build_template(assets, self.rows, self.columns)
         self.rows_per_lane = len(self._template)
         self.static_rows = STATIC_ROWS
-        pose = look_at((0.0, -10.0, 0.0), (0.0, 0.0, 0.0))
+        pose = look_at((0.0, -EYE_M, 0.0), (0.0, 0.0, 0.0))
         self._eye = CameraPlacement(pose, max(self.rows, self.columns) / 2 + BORDER_M, True, 5.0, 15.0)
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -94,6 +94,8 @@ class BatchedGym(SimulatedFamily, Gym):
         """Begin episodes as Gymnasium does. Lanes that are new, or whose last episode failed, get a new generator."""
         for lane in lanes[state.data_address[lanes] == 0].tolist():
             self._layout.attach(state, lane)
+            state.overrides[lane] = self._default_overrides
+        self._begin_physics(state, lanes)
         qpos, qvel = np.empty((len(lanes), self._model.nq)), np.empty((len(lanes), self._model.nv))
         for k, (lane, episode_seed) in enumerate(zip(lanes.tolist(), seeds.tolist(), strict=True)):
             if state.random[lane] == 0 or state.unstable[lane]:

@@ -50,6 +50,7 @@ class MujocoGym(Gym):
         self._saved_data = mujoco.MjData(self._model) if self._has_callback else None
         self.rows_per_lane, self.static_rows = self._scene.rows_per_lane, self._scene.static_rows
         self.labels = self._scene.labels
+        self.row_groups = self._scene.row_groups
         self.cameras = self._scene.cameras
         if self._scene.not_drawn:
             log.info("environment %s: not drawn: %s", self.env_id, ", ".join(self._scene.not_drawn))

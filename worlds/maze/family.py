@@ -14,7 +14,7 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Camera, CameraPlacement, Family, Spec, State, StepResult
 from worldloom.worlds.maze.kernels import MazeTable, reset_mazes, step_mazes
-from worldloom.worlds.maze.scene import EYE_HEIGHT, GOAL_COLORS, WALL_HEIGHT, build_style, place_eyes, write_mazes
+from worldloom.worlds.maze.scene import EYE_HEIGHT, GOAL, GOAL_COLORS, WALL_HEIGHT, build_style, place_eyes, write_mazes
 from worldloom.worlds.settings import Setting
 
 _FIELD_OF_VIEW_DEGREES = 75.0
@@ -56,13 +56,18 @@ class Maze(Family):
         ),
     )
     labels = ("sky", "floor", "wall", "goal", "agent")
+    sized_labels = (GOAL,)
     cameras = (
         Camera(
             "eye",
             f"First person, {100 * EYE_HEIGHT:g} cm above the floor: {_FIELD_OF_VIEW_DEGREES:g} degrees from "
             "bottom to top.",
         ),
-        Camera("map", "Orthographic, from above, north up. All of the maze if its width is at least its height."),
+        Camera(
+            "map",
+            "Orthographic, from above, north up. All of the maze if its width is at least its height.",
+            focus_m=WALL_HEIGHT + _MAP_ABOVE,
+        ),
     )
     actions = (
         Spec(

@@ -12,7 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined, kernel, kernel_holding_gil
-from worldloom.kernels.tables import F32, F64, I32, I64, NO_MESH, NO_TEXTURE, U8, InstanceTable, LaneTable
+from worldloom.kernels.tables import (
+    CASTS_NOTHING,
+    F32,
+    F64,
+    I32,
+    I64,
+    NO_MESH,
+    NO_TEXTURE,
+    STANDS_FOR_SHADOW,
+    U8,
+    InstanceTable,
+    LaneTable,
+)
 from worldloom.render import textures
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh, capsule, quad
@@ -27,15 +39,13 @@ EYE_HEIGHT = 0.42
 """Metres above the floor. The eye is inside its agent's body and front marker, whose meshes are one-sided: it does not
 see them."""
 _GOAL_RADIUS, _GOAL_HEIGHT = 0.2, 0.34
-_MARKER_AHEAD = 0.08
-_MARKER_SIZE = (0.22, 0.28, 0.15)
-"""Length, width and height of the front marker; the eye is inside it."""
+_MARKER_AHEAD, _MARKER_SIZE = 0.08, (0.22, 0.28, 0.15)
+"""Place, and length, width and height, of the front marker; the eye is inside it."""
 _SHADOW_HEIGHT = 0.004
 _GOAL_SHADOW, _AGENT_SHADOW = 0.36, 0.4
 """Diameters of the discs on the floor."""
 GOAL_COLORS = ("ff4040", "ffc61a", "2fe06a", "2fb4ff", "a64dff", "f4f4f4")
 AGENT_COLORS = ("f08a24", "3569c9", "d8434e", "2f9e68", "8a56c4", "1fa7a7", "d4a72c", "6b7480")
-_MARKER_COLOR = "ffffff"
 
 _LIGHTS = (
     # direction to the sun; colours of the sun, ambient from above, ambient from below, horizon, zenith
@@ -48,7 +58,7 @@ _LIGHTS = (
 )
 _WALL_COLORS = ("ffffff", "ffe0b8", "c8def2", "ffc8b4", "c2e6c8", "e2caf2", "fff0a0", "b4c2d8")
 _FLOOR_COLORS = ("ffffff", "f0dcbc", "c9d6e0", "e8c9b5", "bcd4bf", "d8cfe0", "b8b8b8")
-_FIXED_TOP_COLOR = "59423d"
+_MARKER_COLOR, _FIXED_TOP_COLOR = "ffffff", "59423d"
 _GOAL_BRIGHTNESS = np.float32(1.12)
 """Factor that makes goals brighter than other surfaces: they are visible from their dark sides too."""
 _SHADOW_BRIGHTNESS = 0.4
@@ -215,6 +225,7 @@ def _write_floor_and_walls(maze: MazeTable, lane: int, style: MazeStyle, instanc
     wall = scalar_integer(seed, 9, len(style.wall_colors))
     floor_texture, floor = _choose_floor(style, seed)
     row = first
+    instances.shadow[row] = CASTS_NOTHING
     _write_level(instances, row, style.face, 0.0, 0.0, size, size, 0.0)
     _write_material(instances, row, style.floor_colors, floor, style.floor_textures[floor_texture], FLOOR, size, size)
     row += 1
@@ -319,6 +330,7 @@ def _write_goals_and_agents(maze: MazeTable, lane: int, style: MazeStyle, instan
     texture, floor = _choose_floor(style, maze.style_seed[lane])
     for item in range(goals + agents):
         _write_material(instances, shadow + item, style.floor_colors, floor, NO_TEXTURE, FLOOR, 1.0, 1.0)
+        instances.shadow[shadow + item] = STANDS_FOR_SHADOW
         for c in range(3):
             instances.color[shadow + item, c] *= style.shadow_colors[texture, c]
     for goal in range(goals):

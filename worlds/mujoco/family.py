@@ -145,6 +145,8 @@ class Mujoco(SimulatedFamily):
         model = self._model
         for lane in lanes[state.data_address[lanes] == 0].tolist():
             self._layout.attach(state, lane)
+            state.overrides[lane] = self._default_overrides
+        self._begin_physics(state, lanes)
         noise = normal(seeds[:, None], np.arange(2 * model.nv)) * self._noise if self._noise else None
         for k, lane in enumerate(lanes.tolist()):
             simulation = state.simulation[lane]

@@ -7,6 +7,7 @@ stays in the cache of its core. A lane is a few numbers, and a frame depends on 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import mujoco
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from worldloom.kernels.compiling import kernel, kernel_holding_gil
 from worldloom.kernels.intrinsics import fetch_add
+from worldloom.kernels.outputs import STATE_OUTPUT_NAMES
 from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32, float64_index_of
 from worldloom.render.scene import Scene
@@ -56,6 +58,7 @@ class StateDrivenMujoco(Mujoco):
         self.max_steps = _NO_STEP_LIMIT
         self._has_colors = bool(self.setting_values["colors"])
         self._set_scene(model, ModelScene(model, self.assets), name)
+        self.cameras = tuple(replace(camera, outputs=STATE_OUTPUT_NAMES) for camera in self.cameras)
         self._scales: F32 = np.ones((1, self.rows_per_lane, 3), np.float32)
         self._poser = StatePoser(model, self._scene.pose_tables)
         self._quaternions = _quaternion_starts(model)
@@ -77,6 +80,10 @@ class StateDrivenMujoco(Mujoco):
     def memory_bytes(self, lanes: int) -> int:
         """Estimate the memory of a pool: the model, a simulation for each thread, and the numbers of each lane."""
         return int(Family.memory_bytes(self, lanes) + self._family_bytes() + self._poser.memory_bytes)
+
+    def physical_counts(self) -> dict[str, int]:
+        """Return nothing: states are set, not simulated."""
+        return {}
 
     def free(self, lanes: I64, scene: Scene, scene_lanes: I32) -> None:
         """Do nothing: lanes have no meshes of their own."""
@@ -242,7 +249,7 @@ def _action_specs(model: mujoco.MjModel, has_colors: bool) -> tuple[Spec, ...]:
     if has_colors:
         text = (
             "Colours of the geoms, as in an MjModel: red, green, blue, opacity. 0.5 0.5 0.5 1 is the colour of the "
-            "geom's material, if it has one. Less than half opaque is invisible."
+            "geom's material, if it has one. An opacity of 0 is invisible."
         )
         specs.append(Spec("geom_rgba", "float32", (model.ngeom, 4), text, 0, 1, idle=_values(model.geom_rgba)))
     return tuple(spec for spec in specs if spec.shape[0])

@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Spec, State, StepResult
+from worldloom.worlds.mujoco.dm_control.distractions import choose_preset, describe_distraction, focus_distances_m
 from worldloom.worlds.mujoco.dm_control.rewards import REWARDS_BY_TASK
 from worldloom.worlds.mujoco.dm_control.rewards.base import TaskRewards
 from worldloom.worlds.mujoco.dm_control.suite import TASKS, TaskEnvironment
 from worldloom.worlds.mujoco.simulation import physics
-from worldloom.worlds.mujoco.simulation.data import LaneArrays
+from worldloom.worlds.mujoco.simulation.data import Columns, LaneArrays, ModelOverrides
 from worldloom.worlds.mujoco.simulation.family import SimulatedFamily, control_spec, log
 from worldloom.worlds.random import mix
+from worldloom.worlds.randomisation.presets import DISTRACTION, DISTRACTION_AXES, DISTRACTION_SETTINGS
 from worldloom.worlds.settings import Setting, SettingError
 
 _NO_STEP_LIMIT = 1 << 62
@@ -42,6 +44,7 @@ class Dmc(SimulatedFamily):
         Setting(
             "time_limit", 0.0, "Simulated seconds after which an episode is interrupted; 0: as the task says.", 0, 1e6
         ),
+        *DISTRACTION_SETTINGS,
     )
 
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
@@ -51,6 +54,7 @@ class Dmc(SimulatedFamily):
             raise SettingError(
                 f"setting 'task' is {task[:100]!r}: expected one of {', '.join(TASKS[domain])}, the tasks of {domain!r}"
             )
+        preset = choose_preset(*(str(self.setting_values[name]) for name in (DISTRACTION, DISTRACTION_AXES)))
         self._task_environment = TaskEnvironment(domain, task, float(self.setting_values["time_limit"]) or None)
         environment, model = self._task_environment.environment, self._task_environment.model
         limit = environment._step_limit
@@ -64,6 +68,9 @@ class Dmc(SimulatedFamily):
         self._calls = physics.step_calls(model, environment._n_sub_steps)
         overrides, task_placed = self._task_environment.overrides, self._task_environment.task_placed
         self._set_model(model, overrides, physics.ANY_FAULT, f"{domain}-{task}", task_placed)
+        if preset is not None:
+            self.distraction = describe_distraction(model, self._scene, assets, preset, domain)
+            self._first_com = Columns(model, *(("subtree_com", min(1, model.nbody - 1), axis) for axis in range(3)))
         self._rewards: TaskRewards | None = None
         """Rewards and observations computed from arrays; dm_control's own code is used if None."""
         self._rewards = self._build_rewards()
@@ -81,12 +88,20 @@ class Dmc(SimulatedFamily):
         first = world_seed % 2**32  # in range, so that the sum is too
         return np.asarray((numbers % np.uint64(2**32) + np.asarray(first, np.uint64)) % np.uint64(2**32), np.uint64)
 
+    def use_overrides(self, overrides: ModelOverrides) -> None:
+        """Keep these arrays of the model by lane, in dm_control's environment too."""
+        super().use_overrides(overrides)
+        self._task_environment.use_overrides(overrides)
+
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the state of a lane: the simulation, dm_control's task object, steps of the episode.
 
-        `observed` caches the observations that dm_control's own code computed since the last step.
+        `observed` caches the observations that dm_control's own code computed since the last step. `first_com` is the
+        centre of mass of the first body when the episode began, which a distraction aims cameras at.
         """
-        return {**super().state_fields(), "task": ("object", ()), "steps": ("int64", ()), "observed": ("object", ())}
+        own = {"task": ("object", ()), "steps": ("int64", ()), "observed": ("object", ())}
+        first_com = {} if self.distraction is None else {"first_com": ("float64", (3,))}
+        return {**super().state_fields(), **own, **first_com}
 
     def reset(self, state: State, lanes: I64, seeds: NDArray[np.uint64]) -> None:
         """Begin episodes as dm_control does; a lane's random numbers come from its own seed and go on.
@@ -100,6 +115,7 @@ class Dmc(SimulatedFamily):
                 seed = int(lane_seed) if episode_seed == int(mix(lane_seed, 0)) else episode_seed % 2**32
                 state.task[lane], state.overrides[lane] = self._task_environment.create_lane(seed)
                 self._layout.attach(state, lane)
+            self._begin_physics(state, np.array([lane]))
             state.unstable[lane] = False
             try:
                 self._task_environment.begin_episode(state.task[lane], state.overrides[lane], state.simulation[lane])
@@ -112,6 +128,8 @@ class Dmc(SimulatedFamily):
                 self._log_once(str(error))
         state.steps[lanes] = 0
         state.observed[lanes] = 0
+        if self.distraction is not None and len(lanes):
+            state.first_com[lanes] = LaneArrays(self._model, state, lanes).columns(self._first_com).T
         if self._overrides.size_bytes:
             state.is_static_written[lanes] = False
 
@@ -124,6 +142,12 @@ class Dmc(SimulatedFamily):
         if faults.bits.any():
             self._abort_lanes(state, lanes, faults, faults.bits != 0)
         return self._outcomes(state, lanes, partial(self._outcome, state))
+
+    def focus_distances_m(self, state: State, lanes: I64, camera: str) -> F64:
+        """Return how far ahead the point is that a camera of `distraction` looks at, [n]."""
+        assert self.distraction is not None
+        cameras = self.distraction.cameras
+        return focus_distances_m(self._model, self._scene, cameras, camera, state.first_com[lanes])
 
     def observe(self, state: State, lanes: I64, name: str, agent: int) -> np.ndarray:
         """Return an observation of the task; zeros before the first episode."""

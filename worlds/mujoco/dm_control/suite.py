@@ -116,9 +116,9 @@ class TaskEnvironment:
         self.task_placed: set[str]
         """Labels of geoms and sites that each episode has at another position."""
         names, self.task_placed = self._probe_episodes()
-        self.overrides = ModelOverrides(names, self.model)
+        self.overrides: ModelOverrides
         """The model arrays that each lane has its own values of."""
-        self._default_overrides = self.overrides.read(self.model)
+        self.use_overrides(ModelOverrides(names, self.model))
         self.can_terminate = type(self.task).get_termination is not ControlTask.get_termination
         """True if the task may end an episode before the time limit."""
         for name in ("before_step", "after_step"):
@@ -127,6 +127,11 @@ class TaskEnvironment:
                     f"setting 'task' is {task!r}, which has its own {name} in this version of dm_control: expected a "
                     "task without, since lanes are stepped in a batch that does not call it; choose another task"
                 )
+
+    def use_overrides(self, overrides: ModelOverrides) -> None:
+        """Keep these arrays by lane; the model has its first values."""
+        self.overrides = overrides
+        self._default_overrides = overrides.read(self.model)
 
     def create_lane(self, seed: int) -> tuple[Any, U8]:
         """Return a task object with its own random generator and a lane's model bytes, as dm_control's for a seed."""

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from worldloom.kernels.tables import NO_TEXTURE
+from worldloom.kernels.compiling import kernel_holding_gil
+from worldloom.kernels.tables import F32, I32, I64, NO_TEXTURE
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh
 from worldloom.worlds.mujoco.models import shapes
@@ -47,6 +48,16 @@ class Material(NamedTuple):
     repeat: tuple[float, float]
     is_uniform: bool
     """True if the texture repeats per metre, False if per object."""
+
+    @property
+    def alpha(self) -> float:
+        """Alpha of its instance rows."""
+        return alpha_of_layer(self.rgba[3])
+
+
+def alpha_of_layer(alpha: float) -> float:
+    """Return the alpha that blends an object once as MuJoCo's renderer does by blending it twice."""
+    return 1.0 - max(0.0, 1.0 - alpha) ** 2
 
 
 class Shape(NamedTuple):
@@ -257,3 +268,37 @@ _BUILD = {
     _GEOM.mjGEOM_CYLINDER: shapes.build_cylinder,
     _GEOM.mjGEOM_BOX: shapes.build_box,
 }
+
+
+_DEFAULT_RED, _DEFAULT_GREEN, _DEFAULT_BLUE, _DEFAULT_ALPHA = DEFAULT_RGBA
+
+
+@kernel_holding_gil
+def write_geom_colors(
+    geom_rgba: F32,
+    lanes: I64,
+    scene_lanes: I32,
+    first_row: I32,
+    sources: I32,
+    materials: F32,
+    color: F32,
+    alpha: F32,
+) -> None:
+    """Write colours and alphas of rows of geoms with colours [lane, geom, 4]; see `ModelScene._color_tables`.
+
+    As in MuJoCo, the default colour stands for that of the material.
+    """
+    for k in range(lanes.size):
+        for n in range(sources.shape[0]):
+            row, rgba = first_row[scene_lanes[k]] + sources[n, 0], geom_rgba[lanes[k], sources[n, 1]]
+            is_default = (
+                rgba[0] == _DEFAULT_RED
+                and rgba[1] == _DEFAULT_GREEN
+                and rgba[2] == _DEFAULT_BLUE
+                and rgba[3] == _DEFAULT_ALPHA
+            )
+            if is_default and not np.isnan(materials[n, 0]):
+                rgba = materials[n]
+            for i in range(3):
+                color[row, i] = rgba[i]
+            alpha[row] = 1.0 - max(0.0, 1.0 - rgba[3]) ** 2  # as alpha_of_layer

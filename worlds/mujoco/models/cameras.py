@@ -39,34 +39,39 @@ class Cameras:
         free_camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(model, free_camera)
         self._free_poses = {FREE: _free_pose(free_camera)}
-        self._ids = {name: camera for camera, name in enumerate(_camera_names(model))}
+        self.ids = {name: camera for camera, name in enumerate(_camera_names(model))}
+        """Numbers of the model's cameras by name; those of `eye` may be another's, or -1 for `free`."""
         self._projections = [_projection(model, camera) for camera in range(model.ncam)]
         free = model.vis.global_
         self._free_projection = _Projection(_half_height(free.fovy, bool(free.orthographic)), bool(free.orthographic))
-        specs = [Camera(name, _describe(model, camera)) for name, camera in self._ids.items()]
-        if FREE not in self._ids:
-            specs.append(Camera(FREE, "The whole model, from the default camera of MuJoCo's viewer."))
+        focuses_m = _focuses_m(model)
+        specs = [Camera(name, _describe(model, camera), focus_m=focuses_m[camera]) for name, camera in self.ids.items()]
+        if FREE not in self.ids:
+            text = "The whole model, from the default camera of MuJoCo's viewer."
+            specs.append(Camera(FREE, text, focus_m=float(free_camera.distance)))
         if eye is not None:
             specs = [camera for camera in specs if camera.name != EYE]
-            specs.append(Camera(EYE, self._define_eye(model, eye)))
-        elif EYE not in self._ids:
+            text = self._define_eye(model, eye)
+            focus_m = focuses_m[self.ids[EYE]] if EYE in self.ids else float(eye.distance)
+            specs.append(Camera(EYE, text, focus_m=focus_m))
+        elif EYE not in self.ids:
             first = specs[0]
-            specs.append(Camera(EYE, f"The same as {first.name}."))
-            self._ids[EYE] = self._ids.get(first.name, -1)
+            specs.append(Camera(EYE, f"The same as {first.name}.", focus_m=first.focus_m))
+            self.ids[EYE] = self.ids.get(first.name, -1)
         self.specs = tuple(sorted(specs, key=lambda camera: camera.name != EYE))
 
     def _define_eye(self, model: mujoco.MjModel, eye: mujoco.MjvCamera) -> str:
         """Define the camera `eye`, and return its description."""
         if eye.type == mujoco.mjtCamera.mjCAMERA_FIXED:
-            self._ids[EYE] = eye.fixedcamid
+            self.ids[EYE] = eye.fixedcamid
             return f"The same as {_camera_names(model)[eye.fixedcamid]}."
-        self._ids.pop(EYE, None)
+        self.ids.pop(EYE, None)
         self._free_poses[EYE] = _free_pose(eye)
         return "The scene as its environment shows it, from a camera that does not move."
 
     def place(self, addresses: I64, name: str) -> CameraPlacement:
         """Return the pose and projection of a camera in the lanes with these addresses [n, fields]."""
-        camera = self._ids.get(name, -1)
+        camera = self.ids.get(name, -1)
         pose = self._free_poses.get(name, self._free_poses[FREE])
         if camera >= 0:
             pose = np.empty((len(addresses), 3, 4), np.float32)
@@ -75,7 +80,7 @@ class Cameras:
 
     def place_posed(self, poses: F32, lanes: I64, name: str) -> CameraPlacement:
         """Return the same for lanes whose cameras have these poses [lane, camera, 3, 4]."""
-        camera = self._ids.get(name, -1)
+        camera = self.ids.get(name, -1)
         pose = poses[lanes, camera] if camera >= 0 else self._free_poses.get(name, self._free_poses[FREE])
         return self._place(camera, pose)
 
@@ -96,6 +101,22 @@ def has_unusual_intrinsics(model: mujoco.MjModel) -> bool:
 
 def _camera_names(model: mujoco.MjModel) -> list[str]:
     return [model.cam(camera).name or f"camera{camera}" for camera in range(model.ncam)]
+
+
+def _focuses_m(model: mujoco.MjModel) -> list[float]:
+    """Return for each camera how far ahead the point is that it goes around where it is varied.
+
+    That is as far away as what it shows is in the model's default pose: the centre of mass of the first body. Cameras
+    that are fixed to a body see what that body sees, and turn in place.
+    """
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_camlight(model, data)
+    shown = data.subtree_com[min(1, model.nbody - 1)]
+    is_mounted = (model.cam_bodyid != 0) & (model.cam_mode == mujoco.mjtCamLight.mjCAMLIGHT_FIXED)
+    distances = np.linalg.norm(data.cam_xpos - shown, axis=1)
+    return [float(distance) for distance in np.where(is_mounted | ~np.isfinite(distances), 0.0, distances)]
 
 
 def _describe(model: mujoco.MjModel, camera: int) -> str:

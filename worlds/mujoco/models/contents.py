@@ -15,10 +15,6 @@ DRAWN_GROUPS = 3
 """Geoms, sites, tendons and skins of groups below this are drawn, as MuJoCo does by default."""
 MAX_LABELS = 255
 """Most labels besides the sky's: a label is a byte."""
-MIN_ALPHA = 0.5
-"""Less opaque objects are not drawn; others are drawn as if they were opaque."""
-_OPAQUE_ALPHA = 0.995
-"""Alpha from which MuJoCo draws an object as opaque."""
 
 
 class DrawnObject(NamedTuple):
@@ -99,20 +95,11 @@ def assign_labels(names: list[str]) -> tuple[tuple[str, ...], list[int]]:
     return labels, [min(number, MAX_LABELS) for number in range(1, len(names) + 1)]
 
 
-def describe_not_drawn(model: mujoco.MjModel, objects: list[DrawnObject]) -> tuple[str, ...]:
+def describe_not_drawn(model: mujoco.MjModel) -> tuple[str, ...]:
     """Describe what a model has that is not drawn, or not as MuJoCo draws it, for a log line."""
-    alphas = [drawn.material(model).rgba[3] for drawn in objects]
-    hidden = sum(alpha < MIN_ALPHA for alpha in alphas)
-    translucent = sum(MIN_ALPHA <= alpha < _OPAQUE_ALPHA for alpha in alphas)
     found = []
-    if hidden:
-        found.append(f"{hidden} object{'s' if hidden > 1 else ''} less than half opaque")
-    if translucent:
-        found.append(f"transparency of {translucent} object{'s' if translucent > 1 else ''}, drawn opaque")
     if _has_reflections(model):
         found.append("reflections")
-    if np.any(model.light_castshadow[model.light_active.astype(bool)]):
-        found.append("shadows")
     if _has_haze(model):
         found.append("haze")
     if model.nskin:

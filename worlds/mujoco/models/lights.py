@@ -22,6 +22,7 @@ from worldloom.kernels.tables import (
     LAMP_EXPONENT,
     LAMP_KIND,
     LAMP_POSITION,
+    LAMP_SHADOW,
     LAMP_SIZE,
     LAMP_SPECULAR,
     MAX_LAMPS,
@@ -31,6 +32,8 @@ from worldloom.kernels.tables import (
 _LIGHT = mujoco.mjtLightType
 _DEFAULT_AMBIENT = 0.3
 """Ambient light of a model without any lights."""
+_WIDEST_DEGREES = 160.0
+"""Widest field of view of a spot's shadows in MuJoCo's renderer."""
 _NO_LIGHT = -1
 """Light id of a lamp that is none of the model's lights."""
 
@@ -44,16 +47,22 @@ def read_lamps(model: mujoco.MjModel) -> tuple[F32, I32]:
         light_ids.append(_NO_LIGHT)
     # Lights that MuJoCo's renderer does not show count towards its limit of eight all the same.
     active = np.flatnonzero(model.light_active)[: MAX_LAMPS - len(rows)].tolist()
+    casts = (model.light_castshadow != 0) & (model.vis.quality.shadowsize > 0)
     for light in active:
         colors = model.light_ambient[light], model.light_diffuse[light], model.light_specular[light]
         if model.light_type[light] == _LIGHT.mjLIGHT_DIRECTIONAL:
-            rows.append(_row(DIRECTIONAL, *colors))
+            row = _row(DIRECTIONAL, *colors)
+            row[LAMP_SHADOW] = model.stat.extent * model.vis.map.shadowclip if casts[light] else 0.0
+            rows.append(row)
         elif model.light_type[light] == _LIGHT.mjLIGHT_SPOT:
             row = _row(SPOT, *colors)
             cutoff = float(model.light_cutoff[light])
             row[LAMP_ATTENUATION : LAMP_ATTENUATION + 3] = model.light_attenuation[light]
             row[LAMP_CONE] = math.cos(math.radians(cutoff)) if cutoff <= 90 else -1.0
             row[LAMP_EXPONENT] = model.light_exponent[light]
+            # The widest angle at which MuJoCo's shadow maps see something.
+            widest = min(2.0 * cutoff * model.vis.map.shadowscale, _WIDEST_DEGREES) / 2.0
+            row[LAMP_SHADOW] = math.tan(math.radians(widest)) if casts[light] else 0.0
             rows.append(row)
         else:
             continue

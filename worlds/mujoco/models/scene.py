@@ -7,7 +7,7 @@ and height fields.
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import count
 from typing import NamedTuple
@@ -16,18 +16,16 @@ from weakref import WeakKeyDictionary
 import mujoco
 import numpy as np
 
-from worldloom.kernels.compiling import kernel_holding_gil
-from worldloom.kernels.tables import F32, I32, I64, NO_MESH, NO_TEXTURE, U8
+from worldloom.kernels.tables import CASTS, CASTS_NOTHING, F32, I32, I64, NO_MESH, NO_TEXTURE, U8
 from worldloom.render.arena import PROCESS_FLOAT64, PROCESS_INT32
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import quad
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import Camera, CameraPlacement
 from worldloom.worlds.mujoco.models import shapes
-from worldloom.worlds.mujoco.models.appearance import DEFAULT_RGBA, MeshPart, ModelAssets, material_of
+from worldloom.worlds.mujoco.models.appearance import MeshPart, ModelAssets, material_of, write_geom_colors
 from worldloom.worlds.mujoco.models.cameras import Cameras
 from worldloom.worlds.mujoco.models.contents import (
-    MIN_ALPHA,
     DrawnObject,
     assign_labels,
     describe_not_drawn,
@@ -60,6 +58,8 @@ class StaticColumns(NamedTuple):
     uv_scale: F32
     label: U8
     shine: F32
+    shadow: U8
+    alpha: F32
     scale: F32
 
 
@@ -72,6 +72,8 @@ def allocate_columns(rows: int) -> StaticColumns:
         uv_scale=np.ones((rows, 2), np.float32),
         label=np.zeros(rows, np.uint8),
         shine=np.zeros((rows, 3), np.float32),
+        shadow=np.full(rows, CASTS, np.uint8),
+        alpha=np.ones(rows, np.float32),
         scale=np.ones((rows, 3), np.float32),
     )
 
@@ -203,8 +205,11 @@ class ModelScene:
             rows for drawn, rows in zip(self._objects, self._row_counts, strict=True) if drawn.is_static
         )
         self.cameras: tuple[Camera, ...] = self._cameras.specs
+        self.camera_ids = self._cameras.ids
+        self.row_groups: Sequence[int] = self._find_groups(model)
+        """Group of each instance row: rows of one material, or of one label if they have none."""
         self._columns.get(model, self._build_columns)  # now, so that the first draw adds no assets
-        self.not_drawn: tuple[str, ...] = describe_not_drawn(model, objects)
+        self.not_drawn: tuple[str, ...] = describe_not_drawn(model)
 
     def write_static(
         self, scales: F32, lanes: I64, scene: Scene, scene_lanes: I32, model: mujoco.MjModel | None = None
@@ -218,6 +223,8 @@ class ModelScene:
         table.mesh[rows], table.texture[rows] = columns.mesh, columns.texture
         table.color[rows], table.shine[rows] = columns.color, columns.shine
         table.uv_scale[rows], table.label[rows] = columns.uv_scale, columns.label
+        table.shadow[rows] = columns.shadow
+        table.alpha[rows] = columns.alpha
         scales[lanes] = columns.scale
         self._height_fields.write(scene, scene_lanes, model)
         lamps, _ = read_lamps(model)
@@ -261,12 +268,12 @@ class ModelScene:
         Geoms that are invisible in the model have no rows, and stay so.
         """
         first_row, table = scene.lanes.first_row, scene.instances
-        sources, meshes, materials = self._color_tables
-        write_geom_colors(geom_rgba, lanes, scene_lanes, first_row, sources, meshes, materials, table.mesh, table.color)
+        sources, materials = self._color_tables
+        write_geom_colors(geom_rgba, lanes, scene_lanes, first_row, sources, materials, table.color, table.alpha)
 
     @cached_property
-    def _color_tables(self) -> tuple[I32, I32, F32]:
-        """For rows of geoms: row and geom [n, 2], the mesh, and the colour of the material; NaN if there is none."""
+    def _color_tables(self) -> tuple[I32, F32]:
+        """For rows of geoms: row and geom [n, 2], and the colour of the material; NaN if there is none."""
         rows, materials = [], []
         first = 0
         for drawn, row_count in zip(self._objects, self._row_counts, strict=True):
@@ -275,30 +282,54 @@ class ModelScene:
                 rows += [(row, drawn.id) for row in range(first, first + row_count)]
                 materials += [self._model.mat_rgba[material] if material >= 0 else np.full(4, np.nan)] * row_count
             first += row_count
-        sources = np.array(rows, np.int32).reshape(-1, 2)
-        shown = self._build_columns(self._model, shows_all=True)
-        return sources, shown.mesh[sources[:, 0]], np.array(materials, np.float32).reshape(-1, 4)
+        return np.array(rows, np.int32).reshape(-1, 2), np.array(materials, np.float32).reshape(-1, 4)
+
+    def list_surfaces(self, model: mujoco.MjModel) -> Iterator[tuple[slice, int, F32]]:
+        """Yield the instance rows, the material (-1 for none) and the own colour of everything that is drawn."""
+        materials = {"geom": (model.geom_matid, model.geom_rgba), "site": (model.site_matid, model.site_rgba)}
+        first = 0
+        for drawn, row_count in zip(self._objects, self._row_counts, strict=True):
+            material, rgba = materials[drawn.kind]
+            yield slice(first, first + row_count), int(material[drawn.id]), rgba[drawn.id]
+            first += row_count
+        for k, tendon in enumerate(self._tendons.ids):
+            tubes, spheres = self._tendons.rows_of(k)
+            rows = slice(tubes.start, spheres.stop)
+            yield rows, int(model.tendon_matid[tendon]), model.tendon_rgba[tendon]
+        for k, skin in enumerate(self._skins.ids):
+            pieces = self._skins.rows_of(k)
+            yield slice(pieces.start, pieces.stop), int(model.skin_matid[skin]), model.skin_rgba[skin]
+
+    def _find_groups(self, model: mujoco.MjModel) -> list[int]:
+        keys = np.full(self.rows_per_lane, -1, np.int64)
+        for rows, material, _ in self.list_surfaces(model):
+            keys[rows] = material
+        labels = self._columns.get(model, self._build_columns).label
+        keys = np.where(keys < 0, model.nmat + labels.astype(np.int64), keys)
+        return [int(group) for group in np.unique(keys, return_inverse=True)[1].reshape(-1)]
 
     def _parts(self, model: mujoco.MjModel, drawn: DrawnObject) -> tuple[MeshPart, ...]:
         return self._model_assets.parts(model, drawn.shape(model), drawn.material(model))
 
-    def _build_columns(self, model: mujoco.MjModel, shows_all: bool = False) -> StaticColumns:
-        """Return the columns of a model; with `shows_all` objects have meshes, however transparent they are."""
+    def _build_columns(self, model: mujoco.MjModel) -> StaticColumns:
+        """Return the columns of a model."""
         columns = allocate_columns(self.rows_per_lane)
-        self._fill_objects(model, columns, 0.0 if shows_all else MIN_ALPHA)
+        self._fill_objects(model, columns)
         self._fill_tendons(model, columns)
         self._fill_skins(model, columns)
         return columns
 
-    def _fill_objects(self, model: mujoco.MjModel, columns: StaticColumns, min_alpha: float) -> None:
+    def _fill_objects(self, model: mujoco.MjModel, columns: StaticColumns) -> None:
         first = 0
         for drawn, row_count, label in zip(self._objects, self._row_counts, self._object_labels, strict=True):
             material, rows = drawn.material(model), slice(first, first + row_count)
             columns.color[rows], columns.shine[rows], columns.label[rows] = material.rgba[:3], material.shine, label
-            if material.rgba[3] >= min_alpha:
-                for row, part in zip(range(first, first + row_count), self._parts(model, drawn), strict=False):
-                    columns.mesh[row], columns.texture[row] = part.mesh, part.texture
-                    columns.uv_scale[row], columns.scale[row] = part.uv_scale, part.scale
+            if drawn.shape(model).geom_type == mujoco.mjtGeom.mjGEOM_PLANE:
+                columns.shadow[rows] = CASTS_NOTHING
+            columns.alpha[rows] = material.alpha
+            for row, part in zip(range(first, first + row_count), self._parts(model, drawn), strict=False):
+                columns.mesh[row], columns.texture[row] = part.mesh, part.texture
+                columns.uv_scale[row], columns.scale[row] = part.uv_scale, part.scale
             first += row_count
 
     def _fill_tendons(self, model: mujoco.MjModel, columns: StaticColumns) -> None:
@@ -307,10 +338,9 @@ class ModelScene:
             tubes, spheres = self._tendons.rows_of(k)
             both = slice(tubes.start, spheres.stop)
             columns.color[both], columns.shine[both] = material.rgba[:3], material.shine
-            columns.label[both] = self._tendon_labels[k]
-            if material.rgba[3] >= MIN_ALPHA:
-                columns.mesh[tubes] = shapes.acquire_tube(self._assets)
-                columns.mesh[spheres] = shapes.acquire_sphere(self._assets)
+            columns.label[both], columns.alpha[both] = self._tendon_labels[k], material.alpha
+            columns.mesh[tubes] = shapes.acquire_tube(self._assets)
+            columns.mesh[spheres] = shapes.acquire_sphere(self._assets)
 
     def _fill_skins(self, model: mujoco.MjModel, columns: StaticColumns) -> None:
         for k, skin in enumerate(self._skins.ids):
@@ -318,9 +348,8 @@ class ModelScene:
             for row, piece in zip(self._skins.rows_of(k), self._skins.pieces[k], strict=True):
                 part = self._model_assets.skin_part(model, skin, material, piece.mesh)
                 columns.color[row], columns.shine[row] = material.rgba[:3], material.shine
-                columns.label[row] = self._skin_labels[k]
-                if material.rgba[3] >= MIN_ALPHA:
-                    columns.mesh[row], columns.texture[row], columns.uv_scale[row] = part[:3]
+                columns.label[row], columns.alpha[row] = self._skin_labels[k], material.alpha
+                columns.mesh[row], columns.texture[row], columns.uv_scale[row] = part[:3]
 
 
 def pose_target(scene: Scene) -> PoseTarget:
@@ -336,38 +365,3 @@ def _pose_sources(objects: list[DrawnObject], row_counts: list[int]) -> I32:
         for _ in range(row_count)
     ]
     return np.array(rows, np.int32).reshape(-1, 3)
-
-
-_DEFAULT_RED, _DEFAULT_GREEN, _DEFAULT_BLUE, _DEFAULT_ALPHA = DEFAULT_RGBA
-
-
-@kernel_holding_gil
-def write_geom_colors(
-    geom_rgba: F32,
-    lanes: I64,
-    scene_lanes: I32,
-    first_row: I32,
-    sources: I32,
-    meshes: I32,
-    materials: F32,
-    mesh: I32,
-    color: F32,
-) -> None:
-    """Write meshes and colours of rows of geoms with colours [lane, geom, 4]; see `ModelScene._color_tables`.
-
-    As in MuJoCo, the default colour stands for that of the material.
-    """
-    for k in range(lanes.size):
-        for n in range(sources.shape[0]):
-            row, rgba = first_row[scene_lanes[k]] + sources[n, 0], geom_rgba[lanes[k], sources[n, 1]]
-            is_default = (
-                rgba[0] == _DEFAULT_RED
-                and rgba[1] == _DEFAULT_GREEN
-                and rgba[2] == _DEFAULT_BLUE
-                and rgba[3] == _DEFAULT_ALPHA
-            )
-            if is_default and not np.isnan(materials[n, 0]):
-                rgba = materials[n]
-            mesh[row] = meshes[n] if rgba[3] >= MIN_ALPHA else NO_MESH
-            for i in range(3):
-                color[row, i] = rgba[i]

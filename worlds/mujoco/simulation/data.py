@@ -99,28 +99,29 @@ class ModelOverrides:
     """The arrays of a model that each lane has its own values of, and their layout in a lane's bytes."""
 
     def __init__(self, names: Iterable[str], model: mujoco.MjModel) -> None:
-        self._names = tuple(sorted(names))
-        self.has_height_fields = "hfield_data" in self._names
+        self.names = tuple(sorted(names))
+        """Names of the arrays."""
+        self.has_height_fields = "hfield_data" in self.names
         """True if each lane has its own height fields."""
-        self.lengths_bytes: I64 = np.array([getattr(model, name).nbytes for name in self._names], np.int64)
+        self.lengths_bytes: I64 = np.array([getattr(model, name).nbytes for name in self.names], np.int64)
         self.size_bytes = int(self.lengths_bytes.sum())
 
     def read(self, model: mujoco.MjModel) -> U8:
         """Return the bytes of these arrays in a model."""
-        parts = [np.ascontiguousarray(getattr(model, name)).view(np.uint8).ravel() for name in self._names]
+        parts = [np.ascontiguousarray(getattr(model, name)).view(np.uint8).ravel() for name in self.names]
         return np.concatenate([np.zeros(0, np.uint8), *parts])
 
     def write(self, overrides: U8, model: mujoco.MjModel) -> None:
         """Write a lane's bytes into a model."""
         first = 0
-        for name, length in zip(self._names, self.lengths_bytes.tolist(), strict=True):
+        for name, length in zip(self.names, self.lengths_bytes.tolist(), strict=True):
             array = getattr(model, name)
             array[...] = overrides[first : first + length].view(array.dtype).reshape(array.shape)
             first += length
 
     def copy_arrays(self, model: mujoco.MjModel) -> dict[str, np.ndarray]:
         """Return copies of these arrays of a model, by name."""
-        return {name: getattr(model, name).copy() for name in self._names}
+        return {name: getattr(model, name).copy() for name in self.names}
 
 
 def copy_model_arrays(model: mujoco.MjModel) -> dict[str, np.ndarray]:

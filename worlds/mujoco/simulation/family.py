@@ -18,6 +18,7 @@ from worldloom.worlds.mujoco.simulation.data import ModelOverrides
 from worldloom.worlds.mujoco.simulation.kernels import MUJOCO_ERROR
 from worldloom.worlds.mujoco.simulation.library import STATE, DataLayout, Simulation
 from worldloom.worlds.mujoco.simulation.physics import LaneStepper, StepFaults
+from worldloom.worlds.mujoco.simulation.variation import PhysicsVariation, physical_counts
 
 log = logging.getLogger("worldloom.worlds")
 
@@ -40,12 +41,14 @@ _MODEL_COPIES, _FAMILY_BYTES = 1.25, 16 << 20
 class SimulatedFamily(Family):
     """A family whose lanes are simulations of one model, or of copies of it that differ in values of some arrays."""
 
+    _stepper: LaneStepper
     labels: tuple[str, ...] = ("sky",)
     reward_dtype = "float64"
 
     def __init__(self, settings: Mapping[str, object], assets: AssetLibrary) -> None:
         super().__init__(settings, assets)
         self._logged_reasons: set[str] = set()
+        self._variation: PhysicsVariation | None = None
 
     def state_fields(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the state of a lane: its simulation, its model bytes, the scales of its instance rows, and two flags.
@@ -53,7 +56,12 @@ class SimulatedFamily(Family):
         `unstable`: the simulation was aborted in this episode. `is_static_written`: the lane's instance rows in the
         scene hold everything that does not move.
         """
+        varied: dict[str, tuple[str, tuple[int, ...]]] = {}
+        if self._variation is not None:
+            base = ("uint8", (self._overrides.size_bytes,))
+            varied = {"physics": ("float64", (self._variation.length,)), "base": base, "has_base": ("bool", ())}
         return {
+            **varied,
             **STATE,
             "overrides": ("uint8", (self._overrides.size_bytes,)),
             "scales": ("float32", (self.rows_per_lane, 3)),
@@ -69,6 +77,33 @@ class SimulatedFamily(Family):
         arena_bytes = min(int(model.narena), _JACOBIANS * constraints * model.nv * 8)
         lane_bytes = layout.buffer_bytes + arena_bytes + _LANE_BYTES
         return int(super().memory_bytes(lanes) + self._family_bytes() + lanes * (lane_bytes + self._mesh_bytes))
+
+    def physical_counts(self) -> dict[str, int]:
+        """Return what can vary in the model."""
+        return physical_counts(self._model)
+
+    def vary_physics(self, amounts: Mapping[str, float]) -> None:
+        """Have the model's parameters vary between lanes, by arrays that each lane has its own values of."""
+        self._variation = PhysicsVariation(self._model, amounts)
+        names = {*self._overrides.names, *self._variation.names}
+        self.use_overrides(ModelOverrides(names, self._model))
+
+    def use_overrides(self, overrides: ModelOverrides) -> None:
+        """Keep these arrays of the model by lane."""
+        self._overrides = overrides
+        self._default_overrides = overrides.read(self._model)
+        self._stepper = LaneStepper(self._model, overrides, self._stepper.fatal)
+
+    def _begin_physics(self, state: State, lanes: I64) -> None:
+        """Apply what was drawn for lanes whose episode begins; the bytes of new ones are those of their model."""
+        if self._variation is None:
+            return
+        for lane in lanes.tolist():
+            if not state.has_base[lane]:
+                state.base[lane], state.has_base[lane] = state.overrides[lane], True
+            state.overrides[lane] = self._variation.vary(
+                self._overrides, state.overrides[lane], state.base[lane], state.physics[lane]
+            )
 
     def _family_bytes(self) -> float:
         """Estimate the memory of a family without lanes."""
@@ -151,6 +186,7 @@ class SimulatedFamily(Family):
         self.rows_per_lane = self._scene.rows_per_lane
         self.static_rows = self._scene.static_rows
         self.labels = self._scene.labels
+        self.row_groups = self._scene.row_groups
         self.cameras = self._scene.cameras
         if self._scene.not_drawn and model_name not in _logged_models and len(_logged_models) < _MAX_LOGGED:
             _logged_models.add(model_name)

@@ -93,22 +93,18 @@ def test_more_things_than_labels_share_the_last() -> None:
 
 def test_what_is_not_drawn_is_said() -> None:
     model, _ = simulated(ROOM.format('<light castshadow="true"/>'))
-    assert ModelScene(model, AssetLibrary()).not_drawn == (
-        "1 object less than half opaque",
-        "transparency of 1 object, drawn opaque",
-        "shadows",
-    )
+    assert ModelScene(model, AssetLibrary()).not_drawn == ()
     assert ModelScene(build_all_shapes(None), AssetLibrary()).not_drawn == ("haze",)
     crowded = ROOM.format('<light castshadow="false"/>' * 9)
     assert "lights beyond the first 8" in ModelScene(mujoco.MjModel.from_xml_string(crowded), AssetLibrary()).not_drawn
 
 
-def test_what_is_half_opaque_is_drawn_and_what_is_less_is_not(cpu: Renderer) -> None:
+def test_translucent_objects_are_drawn_and_have_labels(cpu: Renderer) -> None:
     model, data = simulated(ROOM.format(""))
     ours = WorldloomFrames(model, cpu)
     (frame,) = ours.see([data], "side", 160, 120)
     assert count_pixels(frame, ours, "geom.glass") > 0
-    assert count_pixels(frame, ours, "geom.ghost") == 0
+    assert count_pixels(frame, ours, "geom.ghost") > 0
 
 
 def test_a_lane_may_have_a_model_of_its_own(cpu: Renderer) -> None:
@@ -209,5 +205,4 @@ def test_mocap_bodies_are_drawn_where_they_are_put(camera: str, cpu: Renderer) -
     mujoco.mj_forward(model, data)
     (after,) = ours.see([data], camera, 64, 64)
     assert (before.labels != after.labels).any()
-    has_mesh = ours.scene.instances.mesh[ours.scene.rows(ours.lanes)] != NO_MESH
-    assert has_mesh.sum() == ours.model_scene.rows_per_lane - 1
+    assert (ours.scene.instances.mesh[ours.scene.rows(ours.lanes)] != NO_MESH).all()

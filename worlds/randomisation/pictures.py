@@ -1,0 +1,217 @@
+"""Sets of pictures and videos: textures and backgrounds to choose from, made by code or read from the operator's files.
+
+A set is a directory within one that the operator allows. Its files are pictures, or videos if they have several frames:
+what Pillow reads (PNG, JPEG, GIF, WebP, TIFF, …), and arrays of uint8 [height, width, 3] or [frames, height, width, 3]
+(.npy, .npz). A directory in it that has pictures is a video, its frames in the order of their names. Films such as MP4
+are not read.
+"""
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from PIL import Image, ImageSequence
+
+from worldloom.kernels.tables import U8
+from worldloom.render import textures
+from worldloom.render.assets import AssetLibrary
+from worldloom.worlds.randomisation.settings import BACKGROUND, BUILT_IN, TEXTURES, Randomisation
+from worldloom.worlds.settings import SettingError, SettingNotAllowedError, abbreviate
+
+log = logging.getLogger("worldloom.worlds")
+
+DIRECTORY_VARIABLE = "WORLDLOOM_TEXTURE_DIR"
+"""Environment variable with directories of pictures, for programs that run the engine themselves."""
+MAX_FRAMES = 256
+"""Most frames of a set, unless the operator says otherwise: 1.2 MB each."""
+_ARRAYS = (".npy", ".npz")
+_BUILT_IN_FILMS, _BUILT_IN_FILM_FRAMES = 10, 12
+_MAX_NAMED = 5
+"""Most files that a warning names."""
+
+Clip: TypeAlias = tuple[int, int]
+"""First texture of a picture or video, and its number of frames."""
+
+_TEXTURES: dict[str, Callable[[int], U8]] = {
+    "checker": textures.checker,
+    "brick": textures.brick,
+    "wood": textures.wood,
+    "noise": textures.noise,
+    "stripes": textures.stripes,
+    "dots": textures.dots,
+    "marble": textures.marble,
+}
+_allowed: list[Path] = []
+_max_frames = MAX_FRAMES
+_sets: WeakKeyDictionary[AssetLibrary, dict[str, list[Clip]]] = WeakKeyDictionary()
+"""Sets that were added to a library, by their key."""
+_building, _reading = threading.Lock(), threading.Lock()
+"""Held while a set is made by code, or read: one thread does it, and others wait for that one."""
+
+
+def allow_texture_dirs(directories: Iterable[str | os.PathLike[str]], max_frames: int = MAX_FRAMES) -> None:
+    """Allow sets of pictures from these directories and no others; read so many frames of each set at most."""
+    global _max_frames
+    found = [Path(directory) for directory in directories]
+    for directory in found:
+        if not directory.is_dir():
+            raise ValueError(f"--texture-dir {str(directory)!r}: expected a directory with pictures")
+        if not any(directory.iterdir()):
+            raise ValueError(
+                f"--texture-dir {str(directory)!r} is empty: expected pictures, or directories of pictures and videos"
+            )
+    _allowed[:] = [directory.resolve() for directory in found]
+    _max_frames = max_frames
+
+
+def find_textures(assets: AssetLibrary, name: str) -> list[int]:
+    """Return the textures of a set, the first frames of its videos among them; add those that the library lacks."""
+    return [first for first, _ in _acquire(assets, "textures", name, _build_textures)]
+
+
+def find_clips(assets: AssetLibrary, name: str) -> list[Clip]:
+    """Return the pictures and videos of a set of backgrounds; add those that the library lacks."""
+    return _acquire(assets, "backgrounds", name, _build_backgrounds)
+
+
+def find_films(assets: AssetLibrary, name: str, first: int = 0) -> list[Clip]:
+    """Return the first so many pictures and videos of a set, or all of them; the built-in set has videos alone."""
+    if name != BUILT_IN:
+        return _acquire(assets, "backgrounds", name, _build_backgrounds, first)
+    return [
+        clip
+        for film in range(min(first or _BUILT_IN_FILMS, _BUILT_IN_FILMS))
+        for clip in _acquire(assets, f"film {film}", name, partial(_build_film, seed=film))
+    ]
+
+
+def load_sets(assets: AssetLibrary, randomisation: Randomisation) -> None:
+    """Add the pictures that a randomisation needs, so that nothing has to be read later."""
+    with assets.loading():
+        if randomisation.amounts[TEXTURES] > 0:
+            find_textures(assets, randomisation.texture_set)
+        if randomisation.amounts[BACKGROUND] > 0:
+            find_clips(assets, randomisation.background_set)
+
+
+def _acquire(
+    assets: AssetLibrary, kind: str, name: str, build: Callable[[int], Iterator[tuple[str, list[U8]]]], first: int = 0
+) -> list[Clip]:
+    directory = None if name == BUILT_IN else _find_set(name)
+    key = f"{kind} {BUILT_IN}" if directory is None else f"pictures {directory} {first or ''}"
+    with _reading if directory else _building:
+        known = _sets.setdefault(assets, {})
+        if key not in known:
+            size = assets.texture_size
+            found = build(size) if directory is None else _read_set(directory, size, first)
+            known[key] = [
+                (assets.add_textures({f"{key}: {word} {k}": frame for k, frame in enumerate(frames)}), len(frames))
+                for word, frames in found
+            ]
+        return known[key]
+
+
+def _build_textures(size: int) -> Iterator[tuple[str, list[U8]]]:
+    for word, draw in _TEXTURES.items():
+        yield word, [draw(size)]
+
+
+def _build_backgrounds(size: int) -> Iterator[tuple[str, list[U8]]]:
+    for seed in range(8):
+        yield f"scenery {seed}", [textures.scenery(size, seed)]
+    for seed in range(2):
+        yield from _build_film(size, seed)
+
+
+def _build_film(size: int, seed: int) -> Iterator[tuple[str, list[U8]]]:
+    frames = _BUILT_IN_FILM_FRAMES
+    yield f"drift {seed}", [textures.drift(size, frame, frames, seed) for frame in range(frames)]
+
+
+def _find_set(name: str) -> Path:
+    """Return the directory of a set."""
+    allowed = _allowed or [
+        Path(one).resolve() for one in os.environ.get(DIRECTORY_VARIABLE, "").split(os.pathsep) if one
+    ]
+    if not allowed:
+        raise SettingNotAllowedError(
+            f"set of pictures {abbreviate(name)}: expected {BUILT_IN!r}, for this server has no others; start it with "
+            f"--texture-dir DIRECTORY, or set {DIRECTORY_VARIABLE} where a program runs the engine itself"
+        )
+    for directory in allowed if "\0" not in name else ():
+        wanted = (directory / name).resolve()
+        if wanted.is_relative_to(directory) and wanted.is_dir():
+            return wanted
+    sets = sorted(
+        {one.name for directory in allowed if directory.is_dir() for one in directory.iterdir() if one.is_dir()}
+    )
+    listed = ", ".join([BUILT_IN, *sets[:20]]) + (", …" if len(sets) > 20 else "")
+    raise SettingError(
+        f"there is no set of pictures {abbreviate(name)}: expected one of {listed}, or . for all of them"
+    )
+
+
+def _read_set(directory: Path, size: int, first: int) -> Iterator[tuple[str, list[U8]]]:
+    """Yield the pictures and videos of a directory, each with its name and frames, in the order of their names."""
+    paths = sorted((one for one in directory.iterdir() if not one.name.startswith(".")), key=_natural)
+    paths = paths[: first or None]
+    # Each has its share of the frames, or one if they are too many; then the last are left out.
+    each = max(1, _max_frames // max(1, len(paths)))
+    count, unread = 0, list[str]()
+    for path in paths[:_max_frames]:
+        try:
+            frames = list(islice(_frames_of(path, size), each))
+        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            unread.append(f"{path} ({error})")
+            continue
+        if frames:
+            count += 1
+            yield path.name, frames
+        else:
+            unread.append(f"{path} (no pictures)")
+    if unread:
+        more = f" and {len(unread) - _MAX_NAMED} more" if len(unread) > _MAX_NAMED else ""
+        log.warning("pictures that cannot be read are left out: %s%s", "; ".join(unread[:_MAX_NAMED]), more)
+    if len(paths) > _max_frames:
+        log.warning("%s has %d pictures and videos: only the first %d are used", directory, len(paths), _max_frames)
+    if not count:
+        raise SettingError(
+            f"the set of pictures {str(directory)!r} has none that can be read: expected PNG, JPEG, GIF, …"
+        )
+
+
+def _frames_of(path: Path, size: int) -> Iterator[U8]:
+    """Yield the frames of a picture, a video, or a directory of pictures, resampled to the size of textures."""
+    if path.is_dir():
+        for one in sorted(path.iterdir(), key=_natural):
+            if one.is_file() and not one.name.startswith("."):
+                yield from islice(_frames_of(one, size), 1)
+    elif path.suffix.lower() in _ARRAYS:
+        loaded = np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
+        for array in [loaded] if isinstance(loaded, np.ndarray) else loaded.values():
+            if array.dtype != np.uint8 or array.ndim not in (3, 4) or array.shape[-1] != 3 or not array.size:
+                raise ValueError(f"{array.dtype} {list(array.shape)}: expected uint8 [height, width, 3] or with frames")
+            for frame in array.reshape(-1, *array.shape[-3:]):
+                yield _resample(Image.fromarray(np.ascontiguousarray(frame)), size)
+    else:
+        with Image.open(path) as opened:
+            for frame in ImageSequence.Iterator(opened):
+                yield _resample(frame.convert("RGB"), size)
+
+
+def _resample(picture: Image.Image, size: int) -> U8:
+    """Return a picture as a texture: all of it, with whatever aspect."""
+    return np.array(picture.resize((size, size), Image.Resampling.LANCZOS), np.uint8)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a key by which frame 10 comes after frame 9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
