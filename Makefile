@@ -12,27 +12,41 @@ LEARN := .venv-learners/bin/python
 FAMILIES ?= maze catch cartpole
 TEST_WORKERS ?= 2
 LINKS := build/typing/worldloom
+GOALS := $(filter check test learners,$(MAKECMDGOALS))
 PACKAGES := $(filter-out front,$(patsubst %/py.typed,%,$(wildcard */py.typed)))
 
+# Tests start hundreds of processes, and each would compile the modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
+# `make check test learners` does two things at a time: checks and what sets up environments take one core each.
+# Tests take both cores: those of one target run after those of the other, and after the checks have passed. Kernels are
+# compiled before them, or each worker would compile the same. And there can be one apt at a time.
+ifneq ($(word 2,$(GOALS)),)
+MAKEFLAGS += --jobs=2
+test: | $(filter check,$(GOALS)) kernel-cache
+learners: | $(filter check test,$(GOALS))
+gl: | browser
+endif
+
 .PHONY: help setup demo test test-quick learners learners-long learning-curves check bench ablation bench-peers
-.PHONY: bench-learners peers figures docs protos cogment-sdk clean gl links
+.PHONY: bench-learners peers figures docs protos cogment-sdk clean gl browser kernel-cache links
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) gl ## create .venv and install the OpenGL libraries, where missing
+setup: $(INSTALLED) gl browser ## create .venv and install OpenGL, Chromium and Prometheus, where missing
 
 demo: $(INSTALLED) ## run a server and clients, and save images of them
 	@$(BIN)/worldloom demo
 
 test: setup $(SDK) ## run the tests (WORLDLOOM_SKIP_GL=1: without those that need OpenGL)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-quick: $(INSTALLED) ## run the tests that take less than a minute together, for the inner loop
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile -m "not slow and not gl"
 
 learners: $(LEARNERS) ## run the tests of the adaptors with the learning libraries, and of the oldest Gymnasium
-	@$(LEARN) -m pytest -n $(TEST_WORKERS) --dist loadfile -m "not long" tests/learners
+	@$(LEARN) -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" tests/learners
 	@PYTHONPATH=.venv-learners/oldest-gymnasium $(LEARN) -m pytest -q tests/learners/test_gymnasium.py
 
 learners-long: learners $(RLLIB) ## the same, with RLlib and long runs
@@ -66,8 +80,10 @@ figures: $(INSTALLED) ## write figures of the last bench, ablation and bench-pee
 bench-learners: $(LEARNERS) $(ENVPOOL) ## cost of a step through the adaptors of the learning libraries
 	@$(LEARN) -m worldloom.bench.learners --json out/learners.json
 
-docs: $(INSTALLED) ## generate docs/worlds.md and its images
+docs: $(INSTALLED) ## generate docs/worlds.md and images of worlds and variations
 	@$(BIN)/python -m scripts.worlds_page
+	@$(BIN)/python -m scripts.randomisation_images
+	@$(BIN)/python -m scripts.distraction_images
 
 protos: $(INSTALLED) ## generate the Python code of protos/**/*.proto
 	@$(BIN)/python -m scripts.generate_protos
@@ -104,6 +120,12 @@ $(RLLIB): scripts/setup-learners.sh pyproject.toml | $(INSTALLED)
 
 gl: $(INSTALLED)
 	@scripts/setup-gl.sh
+
+browser:
+	@scripts/setup-browser.sh
+
+kernel-cache: $(INSTALLED)
+	@$(BIN)/python -c 'from worldloom.render.cpu import CPURenderer; CPURenderer().close()'
 
 # setuptools maps each folder to worldloom.<folder>; mypy and import-linter read the same mapping as links.
 links:

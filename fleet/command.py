@@ -5,14 +5,18 @@ Ray is imported when an action runs, so that `worldloom fleet --help` works with
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worldloom.fleet.errors import FleetError, NoRayCluster, NoSuchFleet
 from worldloom.fleet.status import FleetStatus, summarise
+from worldloom.server.commands.watch import add_page_options, read_page_options, serve_hub
+from worldloom.server.logs import set_up_logs
 from worldloom.terminal import is_terminal, print_heading, print_table, print_text, show_live, show_progress
 
 if TYPE_CHECKING:
@@ -63,6 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     upgrade = add("upgrade", "replace all servers, one after another, without losing a lane", _upgrade)
     _add_server_options(upgrade)
     _add_wait(upgrade, 0.0)
+    watch = add("watch", "show all servers live on one page, whoever comes and goes", _watch)
+    add_page_options(watch)
+    credentials = add("credentials", "write the token and the certificate that clients need into files", _credentials)
+    credentials.add_argument("directory", type=Path, metavar="DIRECTORY", help="directory of `token` and `ca.pem`")
     add("down", "end a fleet, and the Ray that `up` has started", _down)
 
 
@@ -272,6 +280,36 @@ def _upgrade(args: argparse.Namespace) -> int:
 def _conclude(fleet: "Fleet", args: argparse.Namespace, text: str) -> int:
     _wait(fleet, args.wait_s)
     print(f"fleet {args.name!r}: {'done' if args.wait_s > 0 else text}")
+    return 0
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from worldloom.fleet.watching import FleetServers
+    from worldloom.server.web.hub import Hub
+    from worldloom.server.web.page_lookup import ServerAccess
+
+    with _connect(args) as fleet:
+        where = read_page_options(args, fleet.token)
+        set_up_logs("info", "text")
+        servers = FleetServers(fleet)
+        print(
+            "viewers sign in with the token that `worldloom fleet credentials DIRECTORY` writes",
+            file=sys.stderr,
+        )
+        access = ServerAccess(fleet.token, Path(fleet.tls_ca))
+        return serve_hub(Hub(where, access, servers.listed), servers.update)
+
+
+def _credentials(args: argparse.Namespace) -> int:
+    fleet = _connect(args)
+    directory: Path = args.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in (("token", fleet.token), ("ca.pem", Path(fleet.tls_ca).read_text())):
+        (directory / name).unlink(missing_ok=True)  # whose mode may let others read it
+        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w") as file:
+            file.write(text)
+    print(f"wrote {directory / 'token'} and {directory / 'ca.pem'}")
     return 0
 
 

@@ -22,7 +22,7 @@ from typing import Literal
 from worldloom.fleet.certificates import make_server_certificate
 from worldloom.fleet.ray_session import ray, remove_own_placement_group
 from worldloom.fleet.spec import FleetSpec
-from worldloom.server.launch import LISTENING, parse_compile_count
+from worldloom.server.launch import LISTENING, LIVE_VIEW, parse_compile_count
 
 ServerState = Literal["idle", "starting", "listening", "ended"]
 _LOG_LINES = 200
@@ -56,6 +56,8 @@ class ServerReport:
     pid: int | None
     state: ServerState
     address: str | None
+    page: str | None
+    """URL of its page on which people watch it, as it tells it."""
     compiled: tuple[int, int] | None
     """Functions compiled so far, and of how many."""
     is_stopped: bool
@@ -79,6 +81,7 @@ class ServerActor:
         self._process: subprocess.Popen[str] | None = None
         self._state: ServerState = "idle"
         self._address: str | None = None
+        self._page: str | None = None
         self._compiled: tuple[int, int] | None = None
         self._is_draining = False
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
@@ -122,6 +125,7 @@ class ServerActor:
             pid=None if process is None else process.pid,
             state=self._state,
             address=self._address,
+            page=self._page,
             compiled=self._compiled,
             is_stopped=process is not None and _is_stopped(process.pid),
             is_draining=self._is_draining,
@@ -176,6 +180,8 @@ class ServerActor:
             reader.start()
             assert process.stdout is not None
             for line in process.stdout:
+                if line.startswith(LIVE_VIEW):
+                    self._page = line.removeprefix(LIVE_VIEW).strip()
                 if line.startswith(LISTENING):
                     self._address = line.removeprefix(LISTENING).strip()
                     self._state = "listening"

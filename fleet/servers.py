@@ -20,6 +20,8 @@ from worldloom.fleet.ray_session import ray
 from worldloom.fleet.server_actor import ServerReport
 from worldloom.fleet.spec import FleetSpec
 from worldloom.fleet.status import ServerStatus
+from worldloom.protos.addresses import parse_address
+from worldloom.server.web.page_url import PageError, reachable_url
 
 with explain_missing_extra("worldloom.fleet", "fleet"):
     from ray.exceptions import ActorDiedError, RayError
@@ -92,6 +94,16 @@ class Server:
         """Address for clients, while it listens."""
         is_listening = self.report is not None and self.report.state == "listening"
         return self.report.address if self.report is not None and is_listening else None
+
+    @property
+    def page(self) -> str | None:
+        """URL of its page, while it listens."""
+        if self.address is None or self.report is None or self.report.page is None:
+            return None
+        try:
+            return reachable_url(self.report.page, parse_address(self.address))
+        except PageError:  # it can be opened on the server's node alone
+            return self.report.page
 
     @property
     def node(self) -> str:
@@ -307,6 +319,7 @@ class Servers:
             detail=_describe_state(server, spec),
             node=server.node,
             address=server.address,
+            page=server.page,
             processors=server.processors,
             pid=None if server.report is None else server.report.pid,
             generation=server.generation,

@@ -19,6 +19,8 @@ from worldloom.server.config import add_config_flags, read_config
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _RESERVED = ("--listen", "--tls-cert", "--tls-key", "--tls-client-ca", "--insecure", "--token-file", "--drain-s")
 """Options of `worldloom serve` that the fleet sets itself."""
+_ALWAYS_GIVEN = ("--tls-cert", "server.pem", "--tls-key", "server-key.pem", "--token-file", "token")
+"""Some of these, which allow others; files are read when a server starts."""
 MAX_SERVERS = 10_000
 DEFAULT_LEARNER = "default"
 OTHER_LEARNERS = "*"
@@ -155,7 +157,7 @@ def check_serve_arguments(arguments: Sequence[str]) -> None:
     parser = _ArgumentParser(add_help=False, allow_abbrev=False)
     add_config_flags(parser)
     try:
-        read_config(parser.parse_args(list(arguments)))
+        read_config(parser.parse_args([*_ALWAYS_GIVEN, *arguments]))
     except ValueError as error:
         raise ValueError(f"serve_arguments: {error}") from None
 

@@ -21,6 +21,8 @@ class ServerStatus:
     """Address of its node, and the beginning of Ray's id for it."""
     address: str | None
     """Address for clients."""
+    page: str | None
+    """URL of the page on which people watch it; None if it has none."""
     processors: tuple[int, ...]
     """Processors that it is bound to."""
     pid: int | None

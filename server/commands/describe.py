@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the description."""
-    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg)
+    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg, args.texture_dirs)
     family = find_family(args.name)
     described = describe(family, parse_assignments(family.settings, args.more_words))
     if args.json:
@@ -47,6 +47,16 @@ def _print(of: Description) -> None:
             print()
         print_text(f"What more there is depends on {' and '.join(of['missing'])}: say NAME=VALUE.")
         return
+    if of["variations"]:
+        shown = [one for one in of["variations"] if not one["name"].endswith("_at")]
+        _print_section(
+            "What varies, if asked for: type, default, range",
+            [_setting({"value": one["default"], **one}) for one in shown],
+        )
+        for text in dict.fromkeys(one["text"] for one in of["variations"] if one["name"].endswith("_at")):
+            same = [one for one in of["variations"] if one["text"] == text]
+            names = ", ".join(one["name"] for one in same)
+            print_text(f"{names}: {format_range(same[0])}, {same[0]['default']} unless given. {text}", indent=2)
     agents = "one agent" if of["agents"] == 1 else f"each of {of['agents']} agents"
     _print_section(f"Actions of {agents}", [_spec(one) for one in of["actions"]])
     _print_section(f"Observations of {agents}", [_spec(one) for one in of["observations"]])

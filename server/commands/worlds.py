@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list. A family that cannot be loaded is listed with the reason."""
-    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg)
+    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg, args.texture_dirs)
     found = [_entry(name) for name in known_families()]
     if args.json:
         print(json.dumps(found, indent=2))

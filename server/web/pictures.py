@@ -1,0 +1,121 @@
+"""Pictures as the messages that the page reads: a header in JSON, then the frames as they were drawn, or as a JPEG.
+
+How many pixels viewers may ask for at a time is limited for all of them together.
+"""
+
+import asyncio
+import io
+import json
+import math
+import struct
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from worldloom.server.engine.watching import PictureRequest
+
+PictureFormat = Literal["raw", "jpeg"]
+_JPEG_QUALITY = 90
+_MAX_STRIP_PIXELS = 65_500
+"""Largest height of a JPEG."""
+_IN_A_JPEG = ("rgb", "gray")
+"""Outputs that a JPEG can show."""
+
+
+class PixelBudget:
+    """The pixels that all viewers may ask the engine for at a time, in the order in which they come.
+
+    It draws what it was asked for in one tick, and clients' steps wait for that: not for the pictures of all viewers.
+    """
+
+    def __init__(self, pixels: int) -> None:
+        self._pixels = self._left = pixels
+        self._turn = asyncio.Lock()
+        self._is_more = asyncio.Event()
+
+    async def take(self, pixels: int) -> int:
+        """Wait until there are so many, or all if it is more than that; return the number to give back."""
+        taken = min(pixels, self._pixels)
+        async with self._turn:
+            while self._left < taken:
+                self._is_more.clear()
+                await self._is_more.wait()
+            self._left -= taken
+        return taken
+
+    def give_back(self, taken: int) -> None:
+        """Give back what was taken."""
+        self._left += taken
+        self._is_more.set()
+
+
+def to_json(message: object) -> str:
+    """Return a message as JSON, in which numbers that are not finite, which JSON does not have, are null."""
+    try:
+        return json.dumps(message, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return json.dumps(_without_nan(message), separators=(",", ":"))
+
+
+def encode_picture(picture: PictureRequest, number: int, watch: int, wanted: PictureFormat) -> bytes:
+    """Return the message with a picture.
+
+    `number` counts the pictures of a viewer; `watch` is the viewer's number of the views that it shows.
+    """
+    drawn = [index for index, frame in enumerate(picture.frames) if frame.start >= 0]
+    is_jpeg = wanted == "jpeg" and bool(drawn) and _fits_jpeg(picture, drawn)
+    payload = _encode_strip(picture, drawn) if is_jpeg else picture.memory.tobytes() if drawn else b""
+    offsets = {index: place if is_jpeg else picture.frames[index].start for place, index in enumerate(drawn)}
+    followed = picture.followed
+    header = to_json(
+        {
+            "picture": number,
+            "watch": watch,
+            "size": picture.size,
+            "format": "jpeg" if is_jpeg else "raw",
+            "frames": [
+                [index, frame.state, frame.episode, frame.step, offsets.get(index, -1)]
+                for index, frame in enumerate(picture.frames)
+            ],
+            "strip": len(payload) if is_jpeg else None,
+            "followed": None
+            if followed is None
+            else {
+                "steps": picture.steps,
+                "dropped": picture.dropped,
+                "episode_return": followed.episode_return,
+                "actions": followed.actions,
+            },
+            "is_late": picture.is_late,
+        }
+    ).encode()
+    return b"".join((struct.pack("<I", len(header)), header, payload))
+
+
+def _fits_jpeg(picture: PictureRequest, drawn: list[int]) -> bool:
+    return len(drawn) * picture.size <= _MAX_STRIP_PIXELS and all(
+        picture.frames[index].view.output in _IN_A_JPEG for index in drawn
+    )
+
+
+def _encode_strip(picture: PictureRequest, drawn: Iterable[int]) -> bytes:
+    """Return a JPEG of these frames, one below the other."""
+    frames = [picture.frame(index) for index in drawn]
+    shape = (picture.size, picture.size, 3)
+    strip = np.concatenate([np.broadcast_to(frame.reshape(*shape[:2], -1), shape) for frame in frames])
+    file = io.BytesIO()
+    # Without subsampling: colours of small frames would bleed over several of their pixels.
+    Image.fromarray(strip).save(file, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
+    return file.getvalue()
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return value
