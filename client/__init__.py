@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from worldloom.client.cameras import Camera, points_of
     from worldloom.client.dm_env import make_dm_env
     from worldloom.client.errors import (
         BadAction,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadAction",
     "BadReply",
+    "Camera",
     "CannotConnect",
     "ClientError",
     "LostConnection",
@@ -45,13 +47,16 @@ __all__ = [
     "VersionMismatch",
     "collect_model",
     "make_dm_env",
+    "points_of",
 ]
 _MODULES = {
+    "Camera": "cameras",
     "MujocoRenderer": "state_renderer",
     "Rollout": "rollout",
     "VectorEnv": "vector_env",
     "collect_model": "model_files",
     "make_dm_env": "dm_env",
+    "points_of": "cameras",
 }
 """Modules of the public names that are not errors."""
 

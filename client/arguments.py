@@ -23,6 +23,9 @@ MODES: Mapping[Autoreset, AutoresetMode] = {
 }
 """Gymnasium's names of the modes."""
 RESET_MASK = "reset_mask"
+VARIATION = "variation"
+"""Setting of a world, and option of a reset: the numbers of the variations of its lanes."""
+MAX_VARIATION = 2**31 - 1
 FINAL_LANES = "final_lanes"
 """Observation of a server: lanes whose episode ended, where the next one has begun."""
 
@@ -116,21 +119,39 @@ def check_names(names: Sequence[str]) -> None:
             )
 
 
-def parse_options(options: Mapping[str, Any] | None, lanes: int, autoreset: Autoreset) -> np.ndarray | None:
-    """Return the mask of lanes that a reset is for, from its options; None for all lanes."""
+def parse_options(
+    options: Mapping[str, Any] | None, lanes: int, autoreset: Autoreset
+) -> tuple[np.ndarray | None, int | np.ndarray | None]:
+    """Return the mask of lanes that a reset is for, from its options, and the numbers of their variations.
+
+    None: all lanes; the numbers that they have.
+    """
     if not options:
-        return None
+        return None, None
+    if not set(options) <= {RESET_MASK, VARIATION}:
+        raise ValueError(f"options are {options!r}: expected none, {RESET_MASK!r} or {VARIATION!r}")
+    variation = parse_variation(options[VARIATION], lanes) if VARIATION in options else None
+    if RESET_MASK not in options:
+        return None, variation
     if autoreset == "next_step":
         raise ValueError(
-            f"options are {options!r}: expected none with autoreset='next_step', where all lanes are reset together "
-            "or by themselves; make the env with autoreset='same_step' or 'disabled' to reset some"
+            f"options are {options!r}: expected none of lanes with autoreset='next_step', where all lanes are "
+            "reset together or by themselves; make the env with autoreset='same_step' or 'disabled' to reset some"
         )
-    if set(options) != {RESET_MASK}:
-        raise ValueError(f"options are {options!r}: expected none, or {RESET_MASK!r} alone")
     mask = np.asarray(options[RESET_MASK])
     if mask.dtype != np.bool_ or mask.shape != (lanes,):
         raise ValueError(f"{RESET_MASK} is {mask.dtype} {list(mask.shape)}: expected bool [{lanes}], true for a reset")
-    return mask
+    return mask, variation
+
+
+def parse_variation(given: Any, lanes: int) -> int | np.ndarray:
+    """Return the number of a variation for all lanes, or an array with one for each."""
+    if np.ndim(given) == 0:
+        return parse_integer(VARIATION, given, -1, MAX_VARIATION)
+    numbers = [parse_integer(f"{VARIATION}[{lane}]", number, -1, MAX_VARIATION) for lane, number in enumerate(given)]
+    if len(numbers) != lanes:
+        raise ValueError(f"{VARIATION} has {len(numbers)} numbers: expected {lanes}, or one for all lanes")
+    return np.array(numbers, np.int64)
 
 
 def parse_env_id(given: Any, lanes: int) -> np.ndarray:
@@ -147,6 +168,11 @@ def parse_env_id(given: Any, lanes: int) -> np.ndarray:
 
 def _is_list(given: Any) -> bool:
     return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) and np.ndim(given) > 0
+
+
+def is_in(lanes: np.ndarray, part: slice) -> Any:
+    """Return which lanes are in a range."""
+    return (lanes >= part.start) & (lanes < part.stop)
 
 
 def is_range(lanes: np.ndarray) -> bool:

@@ -14,7 +14,7 @@ from worldloom.client.homes import RETRY_S, Homes
 from worldloom.client.lane_table import PlacedStream
 from worldloom.client.placement import LaneSeeds, Placer
 from worldloom.client.replies import Arrays
-from worldloom.client.requests import StepWriter, seed_settings
+from worldloom.client.requests import Seeds, StepWriter, reset_settings
 from worldloom.client.results import LaneResults, Observing
 from worldloom.client.servers import ServerDirectory, ServerWatch
 from worldloom.client.socket_connection import SocketConnection
@@ -43,18 +43,15 @@ class ServerStatus(NamedTuple):
 class _Reset(NamedTuple):
     """A reset that is under way."""
 
-    seeds: int | list[int | None] | None
+    seeds: Seeds
     mask: np.ndarray | None
+    variation: int | np.ndarray | None
     asked: np.ndarray
     """Mask of the lanes that are reset."""
     streams: set[int]
     """Numbers of the streams that were told."""
     until_s: float
     """Time until which lanes are waited for that have no home."""
-
-    def seeds_of(self, lanes: np.ndarray) -> int | list[int | None] | None:
-        """Return the seeds of some lanes."""
-        return self.seeds if self.seeds is None or isinstance(self.seeds, int) else [self.seeds[lane] for lane in lanes]
 
 
 class DistributedLanes:
@@ -81,6 +78,8 @@ class DistributedLanes:
         self._had_home_s = time.monotonic()
         """The last time that a lane had a home."""
         seeds = LaneSeeds.make(secrets.randbits(64) if seed is None else seed, first_lane, lanes)
+        if "variation" in world_settings:
+            seeds.choose(world_settings["variation"], None)
         watch = ServerWatch(directory, world_arguments["credentials"])
         self._homes = Homes(watch, Placer(watch, world_settings, world_arguments), seeds, observing)
         self._table = self._homes.table
@@ -134,14 +133,16 @@ class DistributedLanes:
         """Observations of all lanes, as they were last received."""
         return self._table.last_observations(list(self._homes.streams.values()))
 
-    def reset(self, seeds: int | list[int | None] | None, mask: np.ndarray | None) -> None:
-        """Reset lanes and ask for their first observations. Seeds and mask are of all lanes."""
+    def reset(self, seeds: Seeds, mask: np.ndarray | None, variation: int | np.ndarray | None = None) -> None:
+        """Reset lanes and ask for their first observations. Seeds, mask and variations are of all lanes."""
         self._homes.results.clear()
         self._table.drop_owed()
         self._table.forget_outputs()
         self._out = None
         if seeds is not None:
             self._homes.seeds.give(seeds, mask)
+        if variation is not None:
+            self._homes.seeds.choose(variation, mask)
         asked = np.ones(self.lanes, bool) if mask is None else mask
         self._homes.take_made()
         for stream in list(self._homes.streams.values()):
@@ -149,7 +150,9 @@ class DistributedLanes:
             if stream.targets:
                 lanes = stream.home_lanes
                 self._homes.hand_over(stream, lanes[asked[lanes]], is_reset=True)
-        self._reset = _Reset(seeds, mask, asked, set(), time.monotonic() + min(self._timeout_s, _RESET_WAIT_S))
+        self._reset = _Reset(
+            seeds, mask, variation, asked, set(), time.monotonic() + min(self._timeout_s, _RESET_WAIT_S)
+        )
         self._send_resets(self._reset)
         self._table.is_over[asked] = False
 
@@ -161,7 +164,7 @@ class DistributedLanes:
                 if stream.home_count and stream.number not in reset.streams:
                     reset.streams.add(stream.number)
                     stream.is_return = False
-                    settings = seed_settings(reset.seeds_of(stream.lanes))
+                    settings = reset_settings(reset.seeds, reset.variation, stream.lanes)
                     own_mask = None if reset.mask is None else reset.mask[stream.lanes]
                     self._homes.attempt(stream, partial(stream.send_reset, settings, own_mask))
             self._table.owe(slice(None))
@@ -195,6 +198,20 @@ class DistributedLanes:
     def writer(self, lanes: int) -> StepWriter:
         """Return the encoder of actions of so many lanes."""
         return self.first_world.writer.with_lanes(lanes)
+
+    def read_by_lane(self, key: str) -> np.ndarray:
+        """Return a property that has a value for each lane, of all lanes; NaN for those that are parked."""
+        found: np.ndarray | None = None
+        for stream in self._homes.streams.values():
+            values = np.asarray(stream.world.read_property(key))
+            if found is None:
+                found = np.full(
+                    (self.lanes, *values.shape[1:]), np.nan if values.dtype.kind == "f" else 0, values.dtype
+                )
+            found[stream.home_lanes] = values[stream.is_home]
+        if found is None:
+            raise ClientError(f"no server to read {key!r} from: expected env.reset() first")
+        return found
 
     def step_unobserved(self, actions: Mapping[str, np.ndarray]) -> None:
         """Raise ClientError: servers may change within a replay."""

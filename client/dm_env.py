@@ -13,7 +13,7 @@ from dm_env_rpc.v1.dm_env_adaptor import DmEnvAdaptor
 from worldloom.client.connecting import check_transport, connect
 from worldloom.client.connections import MAX_REPLY_BYTES, Credentials
 from worldloom.client.errors import ClientError
-from worldloom.client.world import World, check_settings
+from worldloom.client.world import World, check_settings, frame_settings
 
 _Transport: TypeAlias = Literal["auto", "grpc", "socket"]
 
@@ -40,6 +40,7 @@ def make_dm_env(
     width: int = 64,
     height: int = 64,
     samples: int = 1,
+    shadows: bool = False,
     observations: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     seed: int | None = None,
@@ -68,9 +69,7 @@ def make_dm_env(
     try:
         specs = world.join(
             {
-                "width": width,
-                "height": height,
-                "samples": samples,
+                **frame_settings(width, height, samples, shadows),
                 "max_reply_bytes": MAX_REPLY_BYTES,
                 "observations": list(dict.fromkeys((*names, "reward", "discount"))),
             }

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple, get_args
 from worldloom.client.arguments import (
     MAX_ACTION_REPEAT,
     MAX_FRAME_STACK,
+    VARIATION,
     check_names,
     parse_autoreset,
     parse_first_lane,
     parse_integer,
     parse_timeout,
+    parse_variation,
     parse_world_seed,
 )
 from worldloom.client.connecting import check_transport
@@ -20,7 +22,7 @@ from worldloom.client.frames import Channels
 from worldloom.client.results import Observing
 from worldloom.client.servers import ServerDirectory, parse_servers
 from worldloom.client.vector_world import Transport
-from worldloom.client.world import check_settings
+from worldloom.client.world import check_settings, frame_settings
 
 _OWN_ARGUMENTS = {
     "family": "family",
@@ -81,9 +83,11 @@ def parse_env_arguments(given: Mapping[str, Any]) -> EnvArguments:
         "autoreset": observing.autoreset,
         "action_repeat": action_repeat,
     }
+    if VARIATION in world_settings:
+        world_settings[VARIATION] = parse_variation(world_settings[VARIATION], num_envs)
     world_arguments = {
         "names": observing.requested,
-        "join_settings": {name: given[name] for name in ("width", "height", "samples")},
+        "join_settings": frame_settings(given["width"], given["height"], given["samples"], given["shadows"]),
         "transport": given["transport"],
         "credentials": Credentials(*(given[name] for name in ("token", "tls_ca", "tls_cert", "tls_key"))),
         "renderer": given["renderer"],

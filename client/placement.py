@@ -22,6 +22,7 @@ from google.rpc import code_pb2
 
 from worldloom.client.connections import Connection
 from worldloom.client.errors import ClientError, LostConnection, ServerError
+from worldloom.client.requests import variation_settings
 from worldloom.client.servers import Capacity, PolledEvent, Server, ServerWatch, State, read_capacity
 from worldloom.client.shared_memory import SharedPart
 from worldloom.client.vector_world import VectorWorld, connection_transport
@@ -89,6 +90,8 @@ class LaneSeeds:
     losses: np.ndarray
     version: int = 0
     """Number of times that seeds were given."""
+    variations: np.ndarray | None = None
+    """Numbers of the variations of the lanes; None if they choose them themselves."""
 
     @classmethod
     def make(cls, seed: int | Sequence[int], first_lane: int | Sequence[int], lanes: int) -> "LaneSeeds":
@@ -114,9 +117,18 @@ class LaneSeeds:
         self.losses[is_given] = 0
         self.version += 1
 
+    def choose(self, variation: int | np.ndarray, mask: np.ndarray | None) -> None:
+        """Note the numbers of the variations of all lanes, or of those of a mask."""
+        before = np.full(len(self.seeds), -1, np.int64) if self.variations is None else self.variations
+        self.variations = np.where(True if mask is None else mask, variation, before)
+        self.version += 1
+
     def copy(self) -> "LaneSeeds":
         """Return a copy, for another thread."""
-        return LaneSeeds(self.numbers, self.seeds.copy(), self.is_own.copy(), self.losses.copy(), self.version)
+        variations = None if self.variations is None else self.variations.copy()
+        return LaneSeeds(
+            self.numbers, self.seeds.copy(), self.is_own.copy(), self.losses.copy(), self.version, variations
+        )
 
     def settings(self, lanes: np.ndarray) -> list[tuple[np.ndarray, dict[str, Any]]]:
         """Return settings of CreateWorld for lanes; as several worlds, if one cannot have all their seeds."""
@@ -129,7 +141,18 @@ class LaneSeeds:
             some = lanes[~is_plain]
             own = np.where(self.is_own[some], self.seeds[some], mix(self.seeds[some], self.numbers[some]))
             found.append((some, {"seed": np.where(self.losses[some] > 0, mix(own, self.losses[some]), own)}))
-        return [(some, {"lanes": len(some), "first_lane": self.numbers[some], **settings}) for some, settings in found]
+        return [
+            (
+                some,
+                {
+                    "lanes": len(some),
+                    "first_lane": self.numbers[some],
+                    **variation_settings(self.variations, some),
+                    **settings,
+                },
+            )
+            for some, settings in found
+        ]
 
 
 class Job(NamedTuple):

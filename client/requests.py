@@ -8,7 +8,7 @@
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
@@ -32,6 +32,8 @@ _FEW_ELEMENTS = 32
 """Number of elements up to which a list is compared faster than an array."""
 _MAX_TABLE_VALUES = 256
 """Values of an integer action whose varints are looked up in a table."""
+Seeds: TypeAlias = int | list[int | None] | None
+"""Seeds of a reset: one for all lanes, one or None for each, or none."""
 _ACCEPTED_KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 """`np.dtype.kind` of an action -> kinds that are accepted for it: none that loses more than precision."""
 
@@ -220,7 +222,7 @@ def pack_settings(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
     return packed
 
 
-def seed_settings(seeds: int | list[int | None] | None) -> dict[str, Any]:
+def seed_settings(seeds: Seeds) -> dict[str, Any]:
     """Return the settings of ResetWorld for a seed, or for one or None for each lane."""
     if seeds is None or isinstance(seeds, int):
         return {} if seeds is None else {"seed": seeds}
@@ -228,6 +230,19 @@ def seed_settings(seeds: int | list[int | None] | None) -> dict[str, Any]:
     if not has_seed.any():
         return {}
     return {"seed": np.array([seed or 0 for seed in seeds], np.uint64), "seed_mask": has_seed}
+
+
+def reset_settings(seeds: Seeds, variation: int | np.ndarray | None, lanes: "slice | np.ndarray") -> dict[str, Any]:
+    """Return the settings of ResetWorld for some lanes, from seeds and variations of all lanes."""
+    own = np.array(seeds, object)[lanes].tolist() if isinstance(seeds, list) else seeds
+    return {**seed_settings(own), **variation_settings(variation, lanes)}
+
+
+def variation_settings(numbers: int | np.ndarray | None, lanes: "slice | np.ndarray") -> dict[str, Any]:
+    """Return the setting for the variations of some lanes: a number for all, one for each, or those that they have."""
+    if numbers is None:
+        return {}
+    return {"variation": numbers[lanes] if isinstance(numbers, np.ndarray) else numbers}
 
 
 def _integer_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -23,8 +23,9 @@ from worldloom.client.connections import LOCAL, Credentials
 from worldloom.client.errors import ClientError
 from worldloom.client.model_sources import check_assets
 from worldloom.client.state_arrays import StateBatch, StateParser
-from worldloom.client.state_worlds import Place, StateWorlds
+from worldloom.client.state_worlds import STEP_OUTPUTS, Place, StateWorlds
 from worldloom.client.vector_world import Transport
+from worldloom.client.world import frame_settings
 from worldloom.kernels.drawing_states import DrawingJob, DrawingThread, wait_one_behind
 
 _TRANSPORTS = ("auto", "grpc", "shm", "socket")
@@ -45,6 +46,7 @@ class MujocoRenderer:
         width: int = 64,
         height: int = 64,
         samples: int = 1,
+        shadows: bool = False,
         cameras: Sequence[str] | None = None,
         outputs: Sequence[str] = ("rgb",),
         assets: Mapping[str, bytes] | None = None,
@@ -68,8 +70,9 @@ class MujocoRenderer:
             width: Width of frames in pixels.
             height: Height of frames in pixels.
             samples: Samples per pixel, 1 or 4.
+            shadows: Whether lights cast shadows.
             cameras: Names of cameras. The default is the model's first camera, or `free` if it has none.
-            outputs: Some of `rgb`, `gray`, `depth` and `segmentation`, for each camera.
+            outputs: Some of `rgb`, `gray`, `depth`, `segmentation` and `normals`, for each camera.
             assets: Contents of the files that the text of a model refers to, by name.
             batch_size: Most states that are drawn at once; by default as many as have 16 MiB of frames, at most 1024.
             transport: As for VectorEnv.
@@ -85,11 +88,9 @@ class MujocoRenderer:
         check_transport(address, transport, _TRANSPORTS)
         if samples not in (1, 4):
             raise ValueError(f"samples is {samples!r}: expected 1 or 4")
-        join_settings = {
-            "width": parse_integer("width", width, 1, 2**31 - 1),
-            "height": parse_integer("height", height, 1, 2**31 - 1),
-            "samples": samples,
-        }
+        join_settings = frame_settings(
+            parse_integer("width", width, 1, 2**31 - 1), parse_integer("height", height, 1, 2**31 - 1), samples, shadows
+        )
         max_lanes = None if batch_size is None else parse_integer("batch_size", batch_size, 1, 2**20)
         place = Place(address, Credentials(token, tls_ca, tls_cert, tls_key), renderer, parse_timeout(timeout_s))
         if cameras is not None:
@@ -222,9 +223,8 @@ class MujocoRenderer:
                 raise ValueError(f"camera {camera!r} is not the model's: expected some of {', '.join(self.cameras)}")
         for output in outputs:
             if output not in self._worlds.outputs:
-                raise ValueError(
-                    f"output {output!r} does not exist: expected some of {', '.join(self._worlds.outputs)}"
-                )
+                why = "is of a step, and states have none before them" if output in STEP_OUTPUTS else "does not exist"
+                raise ValueError(f"output {output!r} {why}: expected some of {', '.join(self._worlds.outputs)}")
         return names
 
 

@@ -18,9 +18,10 @@ from worldloom.client.errors import BadAction, ClientError, ServerError
 from worldloom.client.model_sources import create_uploaded, load_model, parse_task, prepare_upload
 from worldloom.client.specs import parse_specs
 from worldloom.client.state_arrays import StateBatch, divide_states, round_up
-from worldloom.client.vector_world import Transport, VectorWorld, connection_transport, is_frame
+from worldloom.client.vector_world import Transport, VectorWorld, connection_transport
 from worldloom.client.world import World
 from worldloom.kernels.drawing_states import FrameMemory, IsCancelled, check_out
+from worldloom.kernels.outputs import OUTPUTS, STATE_OUTPUT_NAMES
 
 _MAX_LANES = 1024
 """Most states of a batch."""
@@ -28,6 +29,10 @@ _BATCH_BYTES = 16 << 20
 """Bytes of the frames of a batch: so many are drawn at once without the cost of a step being felt."""
 _MAX_WORLDS = 8
 """Worlds of different sizes and outputs that are kept open."""
+
+
+STEP_OUTPUTS = tuple(output.name for output in OUTPUTS if output.needs_step)
+"""Outputs that states do not have."""
 
 
 class _WorldKey(NamedTuple):
@@ -92,10 +97,11 @@ class StateWorlds:
         specs = root.join({"width": 1, "height": 1})
         self.actions = parse_specs(specs.actions.items())
         observations = parse_specs(specs.observations.items())
-        self._pixel_bytes = {name: spec.size_bytes for name, spec in observations.items() if is_frame(name)}
         self.cameras = tuple(name.removesuffix(".rgb") for name in observations if name.endswith(".rgb"))
-        first = f"{self.cameras[0]}."
-        self.outputs = tuple(name.removeprefix(first) for name in self._pixel_bytes if name.startswith(first))
+        self.outputs = STATE_OUTPUT_NAMES  # some are offered by name only, so the specs do not tell
+        self._pixel_bytes = {
+            f"{camera}.{output.name}": output.pixel_bytes for camera in self.cameras for output in OUTPUTS
+        }
 
     @property
     def used_transport(self) -> str:

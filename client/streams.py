@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worldloom.client.arguments import FINAL_LANES, is_range
+from worldloom.client.arguments import FINAL_LANES, is_in, is_range
 from worldloom.client.errors import ClientError, LostConnection
 from worldloom.client.frames import FrameStack, arrange_channels, restore_channels
 from worldloom.client.replies import Arrays
-from worldloom.client.requests import StepWriter, seed_settings
+from worldloom.client.requests import Seeds, StepWriter, reset_settings, variation_settings
 from worldloom.client.results import FINAL_SUFFIX, FIRST, LAST, OF_LAST_STEP, LaneResults, Observing, merge_results
 from worldloom.client.shared_memory import SharedPart
 from worldloom.client.vector_world import StepTarget, VectorWorld, is_frame
@@ -249,7 +249,8 @@ class LaneStreams:
         try:
             for number in range(streams):
                 first, end = lanes * number // streams, lanes * (number + 1) // streams
-                settings: dict[str, Any] = {"lanes": end - first}
+                settings = variation_settings(world_settings.get("variation"), slice(first, end))
+                settings["lanes"] = end - first
                 if isinstance(first_lane, list):
                     settings["first_lane"] = np.array(first_lane[first:end], np.uint64)
                 elif first_lane + first:
@@ -298,11 +299,11 @@ class LaneStreams:
         parts = [stream.observations for stream in self._streams]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def reset(self, seeds: int | list[int | None] | None, mask: np.ndarray | None) -> None:
-        """Reset lanes and ask for their first observations. Seeds and mask are of all lanes."""
+    def reset(self, seeds: Seeds, mask: np.ndarray | None, variation: int | np.ndarray | None = None) -> None:
+        """Reset lanes and ask for their first observations. Seeds, mask and variations are of all lanes."""
         self._check_connected()
         for stream in self._streams:
-            settings = seed_settings(seeds if seeds is None or isinstance(seeds, int) else seeds[stream.part])
+            settings = reset_settings(seeds, variation, stream.part)
             stream.send_reset(settings, None if mask is None else mask[stream.part])
 
     def check_idle(self, lanes: np.ndarray | None, what: str = "a step") -> None:
@@ -311,7 +312,7 @@ class LaneStreams:
         for stream in self._streams:
             if not (stream.is_under_way or stream.has_some_actions):
                 continue
-            mine = stream.lanes if lanes is None else lanes[_is_in(lanes, stream.part)]
+            mine = stream.lanes if lanes is None else lanes[is_in(lanes, stream.part)]
             if len(mine) and stream.is_under_way:
                 raise ClientError(f"{what} of lane {mine[0]} while another is under way: expected env.recv() first")
             twice = mine[stream.has_action[mine - stream.part.start]]
@@ -335,6 +336,10 @@ class LaneStreams:
             for stream in self._streams
         ]
 
+    def read_by_lane(self, key: str) -> np.ndarray:
+        """Return a property that has a value for each lane, of all lanes."""
+        return np.concatenate([stream.world.read_property(key) for stream in self._streams])
+
     def step(self, actions: Mapping[str, np.ndarray], outputs: Sequence[StreamOutput] | None = None) -> None:
         """Step all lanes with valid actions. The arrays must not be changed until the results were received."""
         for number, stream in enumerate(self._streams):
@@ -348,7 +353,7 @@ class LaneStreams:
     def send(self, actions: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
         """Give actions, which are valid, to these lanes; step the streams whose lanes all have one."""
         for stream in self._streams:
-            rows = np.flatnonzero(_is_in(lanes, stream.part))
+            rows = np.flatnonzero(is_in(lanes, stream.part))
             if len(rows):
                 stream.put(actions, rows, lanes[rows] - stream.part.start)
 
@@ -393,7 +398,3 @@ class LaneStreams:
             pending.world.connection.wait_until(
                 lambda: sum(len(stream.lanes) for stream in streams if stream.is_ready) >= min_lanes
             )
-
-
-def _is_in(lanes: np.ndarray, part: slice) -> Any:
-    return (lanes >= part.start) & (lanes < part.stop)

@@ -11,14 +11,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from worldloom.client.arguments import (
-    MODES,
-    Autoreset,
-    parse_env_id,
-    parse_integer,
-    parse_options,
-    parse_seeds,
-)
+from worldloom.client.arguments import MODES, Autoreset, parse_env_id, parse_integer, parse_options, parse_seeds
+from worldloom.client.cameras import Camera, read_camera
 from worldloom.client.connections import connect_again
 from worldloom.client.distributed import DistributedLanes, Lanes, ServerStatus, open_lanes
 from worldloom.client.env_arguments import parse_env_arguments
@@ -59,6 +53,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         width: int = 64,
         height: int = 64,
         samples: int = 1,
+        shadows: bool = False,
         observations: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
         seed: int | Sequence[int] | None = None,
@@ -83,14 +78,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
         """Create a world and join it.
 
         Args:
-            address: `HOST:PORT` or `unix:PATH` of a server, or `local` for an engine in this process. A list of
-                addresses divides the lanes over several servers, and goes on when some are lost; an object with the
-                method `addresses` is a list that changes.
+            address: `HOST:PORT` or `unix:PATH` of a server, or `local` for an engine in this process. A list
+                divides the lanes over servers, some of which may be lost; one with the method `addresses` may change.
             family: The kind of world; `worldloom worlds` lists them.
             num_envs: The number of lanes.
-            width: Width of frames in pixels.
-            height: Height of frames in pixels.
+            width, height: Size of frames in pixels.
             samples: Samples per pixel, 1 or 4.
+            shadows: True draws the shadows of lights.
             observations: Names of observations; the default is `eye.rgb`.
             settings: Settings of the family; `worldloom describe FAMILY` lists them.
             seed: Seed of all random numbers until `reset` gives another; random unless given. Lanes have seeds that
@@ -102,18 +96,15 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
                 ignores its action; `same_step` within the last step, whose observations are then in `info`; `disabled`
                 when `reset` is called with a mask of lanes.
             action_repeat: Times that each step applies its actions. Rewards are added, and an end stops it.
-            flat: One observation and all actions as plain arrays instead of dicts: the observation is a Box; integer
-                actions are Discrete or MultiDiscrete and counted from 0, float actions a Box of one dimension.
+            flat: One observation and all actions as plain arrays, not dicts: the observation is a Box, integer actions
+                are Discrete or MultiDiscrete and counted from 0, float actions a Box of one dimension.
             channels: The axis of channels in frames: `last` [height, width, channels], `first` [channels, height,
-                width], with one channel where there is none. The default is `last` for flat envs and stacked frames;
-                else gray, depth and segmentation have no channel axis.
-            frame_stack: Frames of so many steps along the axis of channels, oldest first. At the beginning of an
-                episode all are its first frame.
+                width], with one channel where there is none. Default: `last` for flat envs and stacked frames, else
+                none for gray, depth and segmentation.
+            frame_stack: Frames of so many steps along the axis of channels, oldest first; at first, all the same one.
             clip_actions: Floats beyond the range of their action become the nearest value in it, instead of BadAction.
-            episode_statistics: Return, length and seconds of ended episodes in `info`, as Gymnasium's wrapper
-                RecordEpisodeStatistics adds them.
-            render_mode: `rgb_array` draws `eye.rgb` with each step for `render`, if `observations` has no `.rgb`, and
-                has `render` return an image of each lane.
+            episode_statistics: Return, length, seconds of ended episodes in `info`, as RecordEpisodeStatistics does.
+            render_mode: `rgb_array` has `render` return an image of each lane; each step draws `eye.rgb` for it.
             streams: Number of streams that the lanes are divided over, for `recv` with `min_lanes`.
             transport: `socket` for a Unix socket without gRPC and frames in shared memory, `shm` for gRPC and frames in
                 shared memory, `grpc` for frames in replies; `auto` uses the first of these that it can.
@@ -194,6 +185,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     ) -> tuple[Observations, dict[str, Any]]:
         """Start new episodes in all lanes, or in those of `options["reset_mask"]`, which `next_step` does not allow.
 
+        `options["variation"]` has the numbers of the variations that these lanes show from then on: one, or a list with
+        one for each lane; -1 for those of their episodes.
+
         One seed restarts the random numbers of all these lanes. A list has a seed for each lane, or None for a lane
         that goes on with its own.
         """
@@ -253,6 +247,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     def read_property(self, key: str) -> Any:
         """Return a property of the server, or of the world of the first stream."""
         return self._streams.first_world.read_property(key)
+
+    def camera(self, name: str = "eye") -> Camera:
+        """Return a camera's projection, and its pose as of the last step or reset, in all lanes."""
+        self._check_open()
+        self._streams.check_idle(None, "a look at a camera")
+        return read_camera(self._streams.read_by_lane, name, self._arguments["width"], self._arguments["height"])
 
     def rollout(self, steps: int) -> Rollout:
         """Return memory for so many steps of all lanes: arrays [steps, num_envs, ...] that steps are drawn into.
@@ -357,7 +357,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
     def _send_reset(self, seed: Any, options: Mapping[str, Any] | None) -> np.ndarray | None:
         """Send a reset of all lanes, or of some; return the mask of these."""
         seeds = parse_seeds(seed, self.num_envs)
-        mask = parse_options(options, self.num_envs, self._observing.autoreset)
+        mask, variation = parse_options(options, self.num_envs, self._observing.autoreset)
         self._check_open()
         if mask is not None:
             if not self._is_reset:
@@ -365,7 +365,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Observations, Actions, np.ndarray]):
             self._streams.check_idle(None, "a reset with a mask")
         super().reset(seed=seeds if isinstance(seeds, int) else None)
         self._is_reset = False
-        self._streams.reset(seeds, mask)
+        self._streams.reset(seeds, mask, variation)
         return mask
 
     def _validate_step(self, actions: Actions, lanes: np.ndarray | None = None) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from dm_env_rpc.v1 import message_utils, tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
@@ -37,6 +38,13 @@ UNKNOWN_PROPERTY_CODES = (
     code_pb2.INTERNAL,
 )
 """Codes with which dm_env_rpc servers answer a request for a property that they do not have."""
+
+
+def frame_settings(width: int, height: int, samples: int, shadows: bool) -> dict[str, int | bool]:
+    """Return the settings of JoinWorld that frames depend on; without shadows, those that all servers know."""
+    if not isinstance(shadows, bool | np.bool_):
+        raise TypeError(f"shadows is {shadows!r}: expected True or False")
+    return {"width": width, "height": height, "samples": samples, **({"shadows": True} if shadows else {})}
 
 
 class World:

@@ -26,12 +26,14 @@ from worldloom.data.layout import CARD_FILE, DESCRIPTION_FILE, FILM_FILE, SHEET_
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
 from worldloom.server.commands.families import add_families, add_family_options
 from worldloom.terminal import show_progress
+from worldloom.worlds.randomisation.settings import VARIATION_SETTINGS
 from worldloom.worlds.registry import add_family, find_family
 from worldloom.worlds.settings import parse_assignments
 
 _FAMILY_OPTIONS = {
     "--family": "families",
     "--model-dir": "model_dirs",
+    "--texture-dir": "texture_dirs",
     "--gym-id": "gym_id",
     "--gym-import": "gym_import",
     "--gym-kwarg": "gym_kwarg",
@@ -173,7 +175,7 @@ def _add_families(args: argparse.Namespace) -> None:
     if given and (args.server is not None or args.fleet is not None):
         where = "--fleet" if args.server is None else "--server"
         raise ValueError(f"{given[0][0]} with {where}: expected one of them; servers are started with such options")
-    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg)
+    add_families(args.families, args.model_dirs, args.gym_id, args.gym_import, args.gym_kwarg, args.texture_dirs)
 
 
 def _make_fleet_collector(
@@ -242,7 +244,7 @@ def _find_settings(family: str, words: list[str], is_remote: bool) -> tuple[str,
             raise
         pairs = [word.partition("=") for word in words]
         return family, {name: yaml.safe_load(text) for name, _, text in pairs}
-    return family, parse_assignments(table, words)
+    return family, parse_assignments((*table, *VARIATION_SETTINGS), words)
 
 
 def describe_progress(progress: Progress) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from worldloom.data.replacing import FRAMES_FILE, begin_partial, flush, partial_path, put_in_place
-from worldloom.demo.images import frame_colors, write_gif
+from worldloom.demo.images import frame_colors, normal_colors, write_gif
 
 FILM_SUFFIXES = (".gif", ".webp")
 _MAX_FILM_BYTES = 1 << 30
@@ -225,7 +225,12 @@ class PngFrames(FrameWriter):
 
 
 def as_png_pixels(frames: np.ndarray, name: str) -> np.ndarray:
-    """Return frames as PNG files have them: depth as whole millimetres up to 65.535 m, all others as they are."""
+    """Return frames as PNG files have them.
+
+    Depth is whole millimetres up to 65.535 m, normals are colours, all others are as they are.
+    """
+    if name.endswith(".normals"):
+        return normal_colors(frames)
     if not name.endswith(".depth"):
         return frames
     return np.rint(np.clip(frames * 1000.0, 0, _MAX_MILLIMETRES)).astype(np.uint16)

@@ -38,6 +38,7 @@ from worldloom.data.render_job import (
 )
 from worldloom.data.replacing import PARTIAL_SUFFIX, partial_path
 from worldloom.data.state_files import DatasetStates, StateFile, StepOrderedStates, open_states
+from worldloom.kernels.outputs import STATE_OUTPUT_NAMES
 from worldloom.server.cli import EXIT_INTERRUPTED, EXIT_OK
 from worldloom.terminal import show_progress
 
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--range", metavar="A:B", help="draw states A to before B only, counted from 0")
     parser.add_argument("--camera", metavar="NAMES", help="cameras, with commas between (default: the model's first)")
     parser.add_argument(
-        "--output", default="rgb", metavar="NAMES", help="rgb, gray, depth, segmentation, with commas between"
+        "--output", default="rgb", metavar="NAMES", help=f"{', '.join(STATE_OUTPUT_NAMES)}, with commas between"
     )
     parser.add_argument(
         "--size", type=parse_size, default="64", metavar="PIXELS", help="size of frames, such as 84 or 160x120"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from worldloom.data.errors import DamagedDataset, DatasetError
+from worldloom.kernels.outputs import OUTPUT_NAMES
 
 PARTIAL_SUFFIX = ".partial"
 FRAMES_FILE = "frames.json"
@@ -38,7 +39,7 @@ class _Layout(NamedTuple):
 
 
 _PART = r"(parts/\d+/)?"
-_CAMERA = r"[^/]+\.(rgb|gray|depth|segmentation)"
+_CAMERA = rf"[^/]+\.({'|'.join(OUTPUT_NAMES)})"
 _MARKER = re.escape(MARKER_FILE)
 _LAYOUTS = {
     "dataset": _Layout(  # as in `data/layout.py`, which needs an extra

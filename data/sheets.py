@@ -9,9 +9,8 @@ from PIL import Image
 
 from worldloom.data.layout import Arrays, Column, Description
 from worldloom.demo.images import frame_colors, tile, write_gif
+from worldloom.kernels.outputs import OUTPUT_NAMES
 
-_OUTPUTS = ("rgb", "gray", "depth", "segmentation")
-"""Outputs of cameras, in the order in which they are preferred."""
 _BACKGROUND = (24, 26, 33)
 _SHEET_CELL, _SHEET_SIDE, _SHEET_GAP = 128, 1088, 6
 """Size of a frame on a sheet, of a sheet, and of the gaps in it, in pixels, about."""
@@ -35,8 +34,8 @@ class Rows(Protocol):
 
 
 def find_frames(description: Description) -> Column | None:
-    """Return the column of frames to show: the first rgb, else gray, depth or segmentation; None without frames."""
-    for output in _OUTPUTS:
+    """Return the column of frames to show: the first rgb, else gray, depth and so on; None without frames."""
+    for output in OUTPUT_NAMES:
         for column in description.frames:
             if column.name.endswith(f".{output}"):
                 return column

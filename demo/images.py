@@ -61,6 +61,27 @@ def label_colors(labels: U8) -> U8:
     return colors
 
 
+def normal_colors(normals: F32) -> U8:
+    """Return normals [..., H, W, 3] as colours: -1 to 1 as 0 to 255, as in normal maps; what has none is mid-grey."""
+    rounded: U8 = np.rint(np.clip(normals, -1, 1) * 127.5 + 127.5).astype(np.uint8)
+    return rounded
+
+
+def flow_colors(flow: F32, largest: float | None = None) -> U8:
+    """Return flow [..., H, W, 2] as colours [..., H, W, 3]: a hue for each direction, paler for less, white for none.
+
+    Flow of `largest` pixels has the full colour; by default that is the largest there is.
+    """
+    right, down = np.asarray(flow, np.float64)[..., 0], np.asarray(flow, np.float64)[..., 1]
+    length = np.hypot(right, down)
+    most = max(float(length.max(initial=0.0)) if largest is None else largest, 1e-6)
+    strength = np.clip(length / most, 0, 1)[..., None]
+    turned = np.arctan2(down, right)[..., None] - np.array([0, 2, 4]) * np.pi / 3
+    hue = np.clip(0.5 + np.cos(turned), 0, 1)
+    rounded: U8 = np.rint(255 * (1 - strength * (1 - hue))).astype(np.uint8)
+    return rounded
+
+
 def frame_colors(frames: np.ndarray, output: str) -> U8:
     """Return frames [N, H, W, ...] of an output, such as `depth`, as colours [N, H, W, 3]."""
     if output == "depth":
@@ -69,6 +90,10 @@ def frame_colors(frames: np.ndarray, output: str) -> U8:
         return depth_colors(frames, float(farthest) if is_far_plane else np.inf)
     if output == "segmentation":
         return label_colors(frames)
+    if output == "normals":
+        return normal_colors(frames)
+    if output == "flow":
+        return flow_colors(frames)
     return np.repeat(frames[..., None], 3, axis=3) if frames.ndim == 3 else frames
 
 

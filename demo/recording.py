@@ -99,13 +99,20 @@ class RecordedWorld:
     cameras: tuple[str, ...] = ("eye",)
 
 
+_VARIED: Mapping[str, Any] = {
+    "vary_colors": 0.35,
+    "vary_sky": 0.3,
+    "vary_background": 0.5,
+    "vary_background_at": "walk",
+}
 RECORDED_WORLDS: Mapping[str, Sequence[RecordedWorld]] = {
     "catch": [
-        RecordedWorld("catch", CatchPolicy, {"rows": side, "columns": side}, before)
-        for side, before in ((10, 1), (8, 4), (12, 8))
+        RecordedWorld("catch", CatchPolicy, {"rows": side, "columns": side, **varied}, before)
+        for side, before, varied in ((10, 1, {}), (8, 4, {}), (12, 8, _VARIED))
     ],
     "cartpole": [
-        RecordedWorld("cartpole", CartpolePolicy, {}, before, steps_per_frame=2) for before in (10, 45, 90)
+        RecordedWorld("cartpole", CartpolePolicy, varied, before, steps_per_frame=2)
+        for before, varied in ((10, {}), (45, {}), (90, _VARIED))
     ],
     "maze": [
         RecordedWorld(

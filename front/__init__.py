@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from worldloom.client import (
         BadAction,
         BadReply,
+        Camera,
         CannotConnect,
         ClientError,
         LostConnection,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         VersionMismatch,
         collect_model,
         make_dm_env,
+        points_of,
     )
 
     __version__: str
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadAction",
     "BadReply",
+    "Camera",
     "CannotConnect",
     "ClientError",
     "LostConnection",
@@ -53,6 +56,7 @@ __all__ = [
     "__version__",
     "collect_model",
     "make_dm_env",
+    "points_of",
 ]
 _SUBPACKAGES = ("client", "data", "fleet", "server", "worlds")
 

@@ -30,6 +30,7 @@ from worldloom.render.devices import explain_missing, list_devices
 from worldloom.server.cli import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from worldloom.server.transports.security import read_token
 from worldloom.terminal import print_text, show_progress
+from worldloom.worlds.randomisation.settings import VARIATION_SETTINGS
 from worldloom.worlds.registry import add_family, find_family
 from worldloom.worlds.settings import parse_assignments
 
@@ -171,7 +172,10 @@ def _run(args: argparse.Namespace) -> int:
             )
     given = {name: getattr(args, name) or value for name, value in DEFAULTS.items()}
     families, places = _find_families(given["family"])
-    settings = {name: parse_assignments(find_family(name).settings, args.more_words) for name in families}
+    settings = {
+        name: parse_assignments((*find_family(name).settings, *VARIATION_SETTINGS), args.more_words)
+        for name in families
+    }
     renderers = _find_renderers(given["renderer"])
     configurations = list_configurations(
         families, given["lanes"], given["size"], given["outputs"], renderers, given["transport"]

@@ -58,7 +58,10 @@ All families share the following.
   last, unless the setting `autoreset` says otherwise ([protocol.md](protocol.md)). An episode is terminated by the
   rules of its family (discount 0), or interrupted after `max_steps` (discount 1).
 - **Cameras.** Every family has the camera `eye`. Every camera has these outputs, which may be requested alone or
-  together: {_OUTPUT_LIST}, with one or four samples per pixel, in any size.
+  together: {_OUTPUT_LIST}, with one or four samples per pixel, in any size, and
+  with the shadows of its lights or without (`shadows`, a setting of JoinWorld).
+- **Variations.** Colours, textures, sizes, lights, cameras, sky and background of every family vary if settings say so
+  ([randomisation.md](randomisation.md)).
 - **Hidden** observations tell what the frames do not show. Use them to evaluate a learner, not as its input.
 
 Shapes are those of one agent in one lane.

@@ -27,6 +27,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("worldloom.server.commands.serve", "serve worlds to dm_env_rpc clients"),
+    "watch": Command("worldloom.server.commands.watch", "show several servers live on one page"),
     "worlds": Command("worldloom.server.commands.worlds", "list the families of worlds"),
     "describe": Command(
         "worldloom.server.commands.describe", "describe a family of worlds: settings, actions, observations, cameras"
@@ -111,8 +112,9 @@ def _run(argv: Sequence[str] | None) -> int:
         # The reader has gone (`| head`): leave nothing for the interpreter to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
-    except (ValueError, OSError, RuntimeError) as error:
-        if args.traceback:
+    except (ValueError, OSError, RuntimeError, ModuleNotFoundError) as error:
+        is_known = not isinstance(error, ModuleNotFoundError) or "pip install" in str(error)
+        if args.traceback or not is_known:
             raise
         print(f"worldloom {args.command}: {_one_line(error)}", file=sys.stderr)
         return EXIT_FAILURE

@@ -4,6 +4,7 @@ An error that is caused by a limit names the limit's option.
 """
 
 import argparse
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +44,8 @@ class Limits:
     max_memory_bytes: int | None = None
     """Bytes of worlds, reply buffers and shared memory in all, by estimate; three quarters of the memory that is
     available when the server starts unless given."""
+    max_texture_frames: int = 256
+    """Pictures and frames of videos that are read of one set of `--texture-dir`: 1.2 MB of memory each."""
     max_waiting_requests: int = 1024
     """Unanswered requests of one stream at which the server stops reading it, until some have been answered."""
     idle_world_s: float = 600.0
@@ -56,6 +59,52 @@ class Limits:
         """Bytes of the largest request: an upload, where they are allowed, with room for its other settings."""
         upload_bytes = self.max_upload_bytes + _OTHER_SETTINGS_BYTES if self.allow_uploads else 0
         return max(self.max_message_bytes, upload_bytes)
+
+
+@dataclass(frozen=True)
+class WebOptions:
+    """Options of the page on which people watch a server. Without `web` there is none."""
+
+    web: str | None = field(default=None, metadata={"metavar": "HOST:PORT"})
+    """HOST:PORT of a page that shows all worlds live, with /metrics for Prometheus; port 0 picks a free one. None
+    unless given."""
+    web_host: tuple[str, ...] = field(default=(), metadata={"metavar": "NAME"})
+    """Name by which browsers and Prometheus reach that page, beside addresses and localhost. May be given again."""
+    web_control: bool = False
+    """Let people play in worlds of their own, and in trials. Otherwise the page only shows."""
+    web_tiles: int = 256
+    """Frames in one picture of the page."""
+    web_rate: int = 30
+    """Pictures a second for one viewer."""
+    web_percent: int = 5
+    """Part of the engine's time that pictures may take while worlds are stepped, in percent."""
+    web_viewers: int = 64
+    """Viewers at a time."""
+
+    @property
+    def web_address(self) -> TcpAddress | None:
+        """Address of the page; None if there is no page."""
+        if self.web is None:
+            return None
+        try:
+            address = parse_listen_address(self.web)
+        except ValueError as error:
+            raise ConfigError(f"--web {error}") from None
+        if not isinstance(address, TcpAddress):
+            raise ConfigError(f"--web is {self.web!r}: expected HOST:PORT, which browsers can open")
+        return address
+
+    def check(self) -> None:
+        """Raise ConfigError for options that do not go together."""
+        if self.web_address is None:
+            given = next((one for one in fields(self) if getattr(self, one.name) != one.default), None)
+            if given is not None:
+                raise ConfigError(f"--{given.name.replace('_', '-')} without --web: expected --web HOST:PORT with it")
+        if self.web_percent > 100:
+            raise ConfigError(f"--web-percent is {self.web_percent}: expected 100 at most")
+        for name in self.web_host:
+            if not re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", name):
+                raise ConfigError(f"--web-host is {name!r}: expected a host's name without scheme, port and path")
 
 
 @dataclass(frozen=True)
@@ -74,6 +123,9 @@ class ServeConfig:
     """MODULE:CLASS of a family to add, from an installed module or one in the current directory. May be given again."""
     model_dir: tuple[Path, ...] = field(default=(), metadata={"metavar": "DIRECTORY"})
     """Directory that models of the family `mujoco` may be read from, with its subdirectories. May be given again."""
+    texture_dir: tuple[Path, ...] = field(default=(), metadata={"metavar": "DIRECTORY"})
+    """Directory that pictures and videos may be read from, for textures and backgrounds that vary. May be given
+    again."""
     gym_id: tuple[str, ...] = field(default=(), metadata={"metavar": "PATTERN"})
     """Pattern of ids that the family `gym` may make, such as 'Ant*'; those of Gymnasium itself unless given. May be
     given again."""
@@ -103,6 +155,8 @@ class ServeConfig:
     """Seconds after SIGTERM or SIGINT in which the streams that there are go on, while new ones are refused and the
     health service reports NOT_SERVING: clients of several servers hand their lanes over to the others. None unless
     given."""
+    page: WebOptions = field(default_factory=WebOptions)
+    """The page on which people watch the server."""
     limits: Limits = field(default_factory=Limits)
     """Limits of the server; each is an option of its own."""
     timers: bool = True
@@ -114,11 +168,12 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
-            owner = self if hasattr(self, option.field) else self.limits
+            owner = next(one for one in (self, self.page, self.limits) if hasattr(one, option.field))
             option.take(getattr(owner, option.field), f"--{option.name}")
         self._check_tls()
         for address in self.addresses:
             self._check_exposure(address)
+        self._check_page()
         self._check_local_socket()
         if self.renderer == "cpu" and self.device is not None:
             raise ConfigError(f"--device is {self.device}: expected none with --renderer cpu, which needs no device")
@@ -168,9 +223,26 @@ class ServeConfig:
             if value is not None and other is None:
                 raise ConfigError(f"{flag} is {str(value)!r}: expected {needed} with it")
 
+    def _check_page(self) -> None:
+        self.page.check()
+        address = self.page.web_address
+        if address is not None and not self.insecure:
+            check_page_exposure(address, has_token=self.token_file is not None, has_tls=self.tls_cert is not None)
+
     def _check_exposure(self, address: Address) -> None:
         if isinstance(address, TcpAddress) and not (address.is_loopback or self.tls_cert or self.insecure):
             raise ConfigError(exposure_text(str(address)))
+
+
+def check_page_exposure(address: TcpAddress, has_token: bool, has_tls: bool) -> None:
+    """Raise ConfigError for a page that other machines can open without a token or without encryption."""
+    if address.is_loopback or (has_token and has_tls):
+        return
+    raise ConfigError(
+        f"--web {str(address)!r} can be opened from other machines: expected --token-file, --tls-cert and --tls-key"
+        " with it, or an address of this machine only (127.0.0.1, [::1], localhost), or --insecure if anyone on"
+        " that network may read the traffic and watch"
+    )
 
 
 def exposure_text(address: str) -> str:
@@ -202,5 +274,7 @@ def read_config(args: argparse.Namespace) -> ServeConfig:
     for option in OPTIONS:
         if hasattr(args, option.field):
             given[option.field] = option.take(getattr(args, option.field), f"--{option.name}")
-    limits = Limits(**{one.name: given.pop(one.name) for one in fields(Limits) if one.name in given})
-    return ServeConfig(**given, limits=limits)
+    page, limits = (
+        {one.name: given.pop(one.name) for one in fields(kind) if one.name in given} for kind in (WebOptions, Limits)
+    )
+    return ServeConfig(**given, page=WebOptions(**page), limits=Limits(**limits))

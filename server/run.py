@@ -33,6 +33,7 @@ from worldloom.worlds.uploads import UploadRules, set_upload_rules
 if TYPE_CHECKING:
     from worldloom.server.cogment.orchestrator.trials import Trials
     from worldloom.server.cogment.settings import TrialSettings
+    from worldloom.server.web.app import ServerPage
 
 log = Log("running")
 
@@ -61,12 +62,16 @@ def serve(config: ServeConfig) -> None:
     settings = _read_trials(config)
     for address in config.addresses:
         check_free(address)  # before kernels are compiled, which takes a while
+    page_address = config.page.web_address
+    if page_address is not None:
+        check_free(page_address, "--web")
     engine = Engine(functools.partial(_make_renderer, config), config.limits, config.timers)
     open_streams = OpenStreams(config.limits)
     streams = Streams(engine, functools.partial(Session, engine), config.limits, open_streams)
     with contextlib.ExitStack() as at_the_end:
         local = _open_local_socket(config, engine, open_streams, token, at_the_end)
-        _run(config, credentials, token, engine, open_streams, streams, local, settings)
+        page = _make_page(config, token, engine, open_streams, streams, local)
+        _run(config, credentials, token, engine, open_streams, streams, local, settings, page)
 
 
 def _upload_rules(limits: Limits) -> UploadRules:
@@ -88,14 +93,17 @@ def _run(
     streams: Streams,
     local: LocalSocket | None,
     settings: "TrialSettings | None",
+    page: "ServerPage | None",
 ) -> None:
     engine.start(failed=functools.partial(signal.raise_signal, signal.SIGTERM))
     gc.collect()
     gc.freeze()  # objects that exist now stay: the garbage collector need not traverse them
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, credentials, token, engine, open_streams, streams, local, settings))
+            runner.run(_serve(config, credentials, token, engine, open_streams, streams, local, settings, page))
     finally:
+        if page is not None:
+            page.stop()
         _stop(engine)
     if engine.has_failed:
         raise RuntimeError("the engine failed: the log above says where; please report it")
@@ -120,6 +128,7 @@ async def _serve(
     streams: Streams,
     local: LocalSocket | None,
     settings: "TrialSettings | None",
+    page: "ServerPage | None",
 ) -> None:
     server = grpc.aio.server(
         interceptors=[] if token is None else [TokenCheck(token, lambda: engine.post(engine.reject_stream))],
@@ -137,11 +146,17 @@ async def _serve(
         signals = _catch_signals()
         await server.start()
         heartbeats = None if local is None else asyncio.create_task(_serve_locally(local))
+        if page is not None:
+            engine.page_url = url = page.open(str(addresses[0]), trials, asyncio.get_running_loop())
+            log.info("serving a page", url=url)
+            print(f"live view at {url}", flush=True)
         for address in addresses:
             log.info("listening", address=address)
             print(f"listening on {address}", flush=True)
 
         signal_name = (await signals.get()).name
+        if page is not None:
+            page.is_ready = False
         await health_service.enter_graceful_shutdown()
         if config.drain_s:
             log.info("draining", signal=signal_name, drain_s=config.drain_s)
@@ -185,6 +200,29 @@ def _open_local_socket(
     )
     engine.local_socket = local.address
     return local
+
+
+def _make_page(
+    config: ServeConfig,
+    token: str | None,
+    engine: Engine,
+    open_streams: OpenStreams,
+    streams: Streams,
+    local: LocalSocket | None,
+) -> "ServerPage | None":
+    """Make the page of --web. Without it nothing of its libraries is imported."""
+    address = config.page.web_address
+    if address is None:
+        return None
+    from worldloom.server.web.app import ServerPage
+    from worldloom.server.web.http_server import WebAddress
+    from worldloom.server.web.watched_server import WatchedServer
+
+    def count_waiting() -> int:
+        return streams.waiting_requests + (0 if local is None else local.waiting_requests)
+
+    where = WebAddress(address, config.page.web_host, token, config.tls_cert, config.tls_key, config.tls_client_ca)
+    return ServerPage(where, WatchedServer(engine, config.page, open_streams, count_waiting))
 
 
 def _read_trials(config: ServeConfig) -> "TrialSettings | None":

@@ -56,10 +56,12 @@ def _no_exception_is_left() -> Iterator[None]:
     assert sys.exc_info()[1] is None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+    if hasattr(config, "workerinput"):  # one of several workers: what is quick comes last, so that all end together
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if SKIP_GL:
         for item in _gl_tests(items):
             item.add_marker(pytest.mark.skip(reason="WORLDLOOM_SKIP_GL=1"))

@@ -7,12 +7,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.support.server_process import serving
+from scripts.support.server_process import ServerProcess, serving
+from worldloom.client import VectorEnv
 from worldloom.server import cli
 from worldloom.server.config import OPTIONS
 from worldloom.server.options import read_file
@@ -32,6 +34,8 @@ SMALL = {
 
 ADDRESS = "127.0.0.1:9000"
 """Where pages take a server to be; whoever runs the tests may have one there."""
+WEB_ADDRESS = "127.0.0.1:9080"
+"""Where they take its page to be."""
 SECURE_ADDRESS = "127.0.0.1:9443"
 """Where they take one to be that was started with the files that they have their reader make."""
 CERTS = ROOT / "tests/server/transports/certs"
@@ -82,6 +86,8 @@ def folder(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """Where a reader of the page works: the examples are there, and code that begins with a file's name is saved there
     and can be imported."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "pictures/train").mkdir(parents=True)
+    shutil.copy(ROOT / "docs/worlds/maze-eye.png", tmp_path / "pictures/train")
     make_files(page, tmp_path)
     files = [code for _, code in blocks(page, "python") if re.match(r"# \w+\.py\n", code)]
     for code in files:
@@ -106,10 +112,15 @@ def make_files(page: Path, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server_address() -> Iterator[str]:
-    """A server that pages speak of as if it were at ADDRESS."""
-    with serving("--cogment", str(ROOT / "examples/trials/trial.yaml")) as server:
-        yield server.address
+def server() -> Iterator[ServerProcess]:
+    """A server that pages speak of as if it were at ADDRESS, with its page at WEB_ADDRESS."""
+    with serving("--cogment", str(ROOT / "examples/trials/trial.yaml"), "--web", "127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def server_address(server: ServerProcess) -> str:
+    return server.address
 
 
 @pytest.mark.usefixtures("folder")
@@ -118,6 +129,11 @@ def test_python_code_runs(page: Path, line: int, code: str, request: pytest.Fixt
     with contextlib.ExitStack() as at_the_end:
         if ADDRESS in code:
             code = code.replace(ADDRESS, request.getfixturevalue("server_address"))
+        if WEB_ADDRESS in code:  # a program that looks at worlds, so there has to be one
+            server = request.getfixturevalue("server")
+            env = at_the_end.enter_context(contextlib.closing(VectorEnv(server.address, "catch", num_envs=2)))
+            env.reset(seed=0)
+            code = code.replace(WEB_ADDRESS, urllib.parse.urlsplit(server.page).netloc)
         if SECURE_ADDRESS in code:
             files = ("--tls-cert", "server.pem", "--tls-key", "server-key.pem", "--token-file", "token")
             code = code.replace(SECURE_ADDRESS, at_the_end.enter_context(serving(*files)).address)
@@ -133,7 +149,7 @@ def test_commands_run(page: Path, words: list[str], request: pytest.FixtureReque
         flags = [re.sub(r"^([\d.]+):\d+$", r"\1:0", word) for word in words[2:]]
         with serving(*flags):
             return
-    if words[1] == "fleet" or page in RUN_IN_ORDER:
+    if words[1] in ("fleet", "watch") or page in RUN_IN_ORDER:  # tests/fleet and tests/server/web/test_hub.py run them
         assert cli._make_parser(words[1]).parse_args(words[1:]).command == words[1]
         return
     if "--attach" in words:

@@ -17,7 +17,7 @@ import worldloom
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = sorted(PYPROJECT["tool"]["setuptools"]["package-dir"].values())
-INSTALLED_SUFFIXES = {".py", ".pyi", ".typed", ".glsl", ".proto"}
+INSTALLED_SUFFIXES = {".py", ".pyi", ".typed", ".glsl", ".proto", ".html", ".css", ".js", ".svg"}
 
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil

@@ -28,7 +28,7 @@ from worldloom.client.frames import Channels, FrameStack, arrange_channels, arra
 from worldloom.client.replies import Arrays
 from worldloom.client.spaces import FlatActions, build_action_space, build_observation_space
 from worldloom.client.vector_world import Transport, VectorWorld, check_same_specs, create_vector_world, is_frame
-from worldloom.client.world import check_settings
+from worldloom.client.world import check_settings, frame_settings
 from worldloom.extras import explain_missing_extra
 
 with explain_missing_extra("worldloom.client.adaptors.pettingzoo", "pettingzoo"):
@@ -59,6 +59,7 @@ class PettingZooEnv(ParallelEnv):
         width: int = 64,
         height: int = 64,
         samples: int = 1,
+        shadows: bool = False,
         observations: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
         seed: int | None = None,
@@ -126,7 +127,7 @@ class PettingZooEnv(ParallelEnv):
             "transport": transport,
             "clip_actions": clip_actions,
         }
-        self._join_settings = {"width": width, "height": height, "samples": samples}
+        self._join_settings = frame_settings(width, height, samples, shadows)
         self.possible_agents = [f"agent_{index}" for index in range(agents)]
         self.agents: list[str] = []
         self._connect()

@@ -51,13 +51,21 @@ class ReferenceWorld:
         width: int = 64,
         height: int = 64,
         samples: int = 1,
+        shadows: bool = False,
         half_height: float | None = None,
         lighting: Mapping[str, ArrayLike] | None = None,
     ) -> np.ndarray:
         """Return a frame observation [lanes, height, width, ...], with another field of view or light if given."""
         camera, output = name.split(".")
         views = self.pool.views(
-            self.lanes, camera, agent, width=width, height=height, outputs=output_bits([output]), samples=samples
+            self.lanes,
+            camera,
+            agent,
+            width=width,
+            height=height,
+            outputs=output_bits([output]),
+            samples=samples,
+            shadows=shadows,
         )
         if half_height is not None:
             views.half_height[:] = half_height

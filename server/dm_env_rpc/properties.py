@@ -5,9 +5,11 @@ import importlib.metadata
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.server.dm_env_rpc.documentation import constant, family_properties, table_properties, world_properties
@@ -18,6 +20,7 @@ from worldloom.server.engine.shared_memory import MAX_RING_SIZE
 from worldloom.server.engine.timing import STAGES
 from worldloom.server.engine.world import Agent
 from worldloom.server.engine.world_settings import JOIN_SETTINGS, OBSERVATIONS, WORLD_SETTINGS
+from worldloom.worlds.family import CameraPlacement
 from worldloom.worlds.registry import known_families
 
 SEGMENT_PATH = "shm.name"
@@ -85,6 +88,8 @@ def _server(engine: Engine) -> Iterator[Property]:
         text = "Unix socket for clients on the same machine: a path, or `abstract:` and a name."
         yield Property("server.local_socket", text, "str", constant(local.address))
         yield Property("server.local_socket_key", "Key that clients of it need.", "str", constant(local.key))
+    if engine.page_url:
+        yield Property("server.page", "URL of the page of --web.", "str", constant(engine.page_url))
 
 
 def _limits(engine: Engine) -> Iterator[Property]:
@@ -262,6 +267,32 @@ def _cameras(agent: Agent) -> Iterator[Property]:
                 minimum=1.0,
                 maximum=170.0,
             )
+        yield from _projection(agent, camera.name)
+
+
+def _projection(agent: Agent, camera: str) -> Iterator[Property]:
+    """Yield what a client needs to turn depth into points, of each lane, as frames of the current state are drawn."""
+    world = agent.world
+    lanes = (len(world.lanes),) if world.is_vector else ()
+
+    def value(key: str, text: str, dtype: str, read: Callable[[CameraPlacement], ArrayLike], *sides: int) -> Property:
+        def read_each() -> np.ndarray:
+            place = world.pool.place_camera(world.lanes, camera, agent.index)
+            each = np.broadcast_to(np.asarray(read(place), dtype), (len(world.lanes), *sides))
+            return each.reshape((*lanes, *sides))
+
+        return Property(f"camera.{camera}.{key}", text, dtype, read_each, shape=(*lanes, *sides))
+
+    def half_height(place: CameraPlacement) -> ArrayLike:
+        return agent.half_heights.get(camera, place.half_height)
+
+    text = "Half the frame's height in metres, at depth 1 or, if the camera is orthographic, at any depth."
+    yield value("half_height", text, "float32", half_height)
+    yield value("is_orthographic", "True if the camera is orthographic.", "bool", attrgetter("orthographic"))
+    yield value("near", "Metres along the view axis; what is nearer is not seen.", "float32", attrgetter("near"))
+    yield value("far", "Metres along the view axis: depth in the background.", "float32", attrgetter("far"))
+    text = "Camera to world, in the current state: right, up, backward, position."
+    yield value("pose", text, "float32", attrgetter("pose"), 3, 4)
 
 
 def _height(agent: Agent, camera: str, own: float) -> float:

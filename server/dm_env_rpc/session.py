@@ -20,6 +20,7 @@ from worldloom.protos.errors import (
     InvalidArgument,
     NotFound,
     RequestError,
+    ResourceExhausted,
     Unimplemented,
 )
 from worldloom.server.dm_env_rpc.properties import SEGMENT_PATH, described_family, make_tree
@@ -31,7 +32,8 @@ from worldloom.server.dm_env_rpc.tensors import LARGE_BYTES, ActionReader, check
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
 from worldloom.server.engine.replies import ReplyBuffer, array_layout
-from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset
+from worldloom.server.engine.resets import WorldReset
+from worldloom.server.engine.world import FAILURES, Agent, Step, World
 from worldloom.server.logs import Log
 
 log = Log("session")
@@ -111,9 +113,9 @@ class Session:
         log.debug("closed", stream=self.name)
 
     def reject(self) -> None:
-        """Count a request that was answered with an error before it reached the session."""
+        """Count a request that was answered with an error before it reached the session: it is too large."""
         self.engine.counters.requests += 1
-        self.engine.counters.refusals += 1
+        self.engine.counters.count_refusal(ResourceExhausted.code)
 
     def receive(self, data: bytes) -> None:
         """Handle a request. Exactly one reply is sent for it, in this tick or a later one."""
@@ -202,7 +204,7 @@ class Session:
             self.engine.leave(agent)  # nothing has changed when an error comes
             raise
         self._leave()  # the world that is gone, if there was one
-        self.agent = agent
+        self.agent, agent.owner = agent, self.name
         self._set_readers(readers)
         log.info("joined", stream=self.name, world=self.agent.world.name, agent=self.agent.index)
         return rpc.EnvironmentResponse(join_world=rpc.JoinWorldResponse(specs=specs))
@@ -250,7 +252,7 @@ class Session:
     def _reset_world(self, request: rpc.ResetWorldRequest) -> None:
         world = self.engine.directory.find(request.world_name)
         given = settings_from(request.settings)
-        self.engine.reset_world(world, WorldReset(self.agent, given, self._answer_reset_world, self._fail))
+        self.engine.resets.begin(world, WorldReset(self.agent, given, self._answer_reset_world, self._fail))
 
     def _answer_reset_world(self) -> None:
         self._send(rpc.EnvironmentResponse(reset_world=rpc.ResetWorldResponse()))
@@ -309,7 +311,7 @@ class Session:
             self.agent = None
 
     def _fail(self, error: RequestError) -> None:
-        self.engine.counters.refusals += 1
+        self.engine.counters.count_refusal(error.code)
         log.debug("refused", stream=self.name, code=error.code, text=str(error))
         if not self._is_closed:
             self._send_bytes(error_reply(error))

@@ -1,6 +1,7 @@
 """Properties of the world of a stream that change: its agents, lanes, episodes and lights."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from worldloom.server.dm_env_rpc.documentation import constant
 from worldloom.server.dm_env_rpc.property_tree import Property
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.world import Agent, Autoreset, World
+from worldloom.worlds.randomisation.settings import AUTOMATIC, MAX_NUMBER, VARIATION
 
 _LIGHTS = {
     "light_direction": (3, None, None, "Direction in which the light travels: east, north, up. Any length but zero."),
@@ -83,6 +85,18 @@ def world_state(engine: Engine, agent: Agent) -> Iterator[Property]:
             minimum=-1,
             maximum=2**62,
         )
+    if world.pool.randomised is not None:
+        yield Property(
+            "world.variation",
+            "Number of the variation of each lane. Writing a number sets it from the next episode on; -1 leaves the "
+            "choice to the lane.",
+            "int64",
+            lambda: np.asarray(world.pool.observe(world.lanes, VARIATION)).reshape(shape),
+            partial(_set_variation, world),
+            shape=shape,
+            minimum=AUTOMATIC,
+            maximum=MAX_NUMBER,
+        )
     for column, (length, low, high, text) in _LIGHTS.items():
         yield Property(
             f"world.lighting.{column}",
@@ -104,6 +118,16 @@ def _set_next_episode(world: World, numbers: np.ndarray) -> None:
     world.pool.set_next_episode(lanes, numbers[chosen])
     if world.autoreset is Autoreset.SAME_STEP and world.has_begun:
         world.pool.begin(lanes)
+
+
+def _set_variation(world: World, numbers: np.ndarray) -> None:
+    variations, chosen = world.variations, numbers.tolist()
+    world.variations = replace(
+        variations,
+        given={**variations.given, VARIATION: chosen},
+        choice=replace(variations.choice, numbers=tuple(chosen) if world.is_vector else chosen),
+    )
+    world.pool.choose_variations(world.lanes, world.variations.choice)
 
 
 def _seed(given: int | Sequence[int]) -> Property:

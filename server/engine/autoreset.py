@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from worldloom.kernels.outputs import OUTPUT_COUNT
-from worldloom.kernels.tables import I64, ViewTable
+from worldloom.kernels.tables import I64, PreviousTable, ViewTable
 from worldloom.protos.errors import Internal, RequestError
 from worldloom.render.arena import PROCESS_MEMORY, address_of
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
+from worldloom.server.engine.before import join_previous, previous_of
 from worldloom.server.engine.observations import FINAL_LANES
 from worldloom.server.engine.pictures import PictureFrames, is_drawn
 from worldloom.server.engine.slices import begin_in_chunks
@@ -115,6 +116,7 @@ class FinalObserver:
     def _observe(self, steps: Sequence[Step]) -> None:
         tables: list[ViewTable] = []
         offsets: list[I64] = []
+        previous: list[tuple[int, PreviousTable | None]] = []
         drawn: list[tuple[str, int, int]] = []
         for step in steps:
             step.final, lanes = _observe_lanes(step), _ended_lanes(step)
@@ -122,6 +124,7 @@ class FinalObserver:
                 addresses = _frame_offsets(step, camera, len(lanes))
                 if is_drawn(step.agent.world.pool.family, camera):
                     tables.append(_views(step, camera, bits))
+                    previous.append((len(lanes), previous_of([step], camera, bits, step.agent.world.ended)))
                     offsets.append(addresses)
                     drawn.append((camera, bits, len(lanes)))
                 else:
@@ -130,7 +133,8 @@ class FinalObserver:
         self._end_stage("plan")
         if tables:
             joined = ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
-            self._renderer.draw(self._scene, joined, PROCESS_MEMORY, np.concatenate(offsets), self._end_stage)
+            addresses, before = np.concatenate(offsets), join_previous(previous)
+            self._renderer.draw(self._scene, joined, PROCESS_MEMORY, addresses, self._end_stage, before)
             self._counters.draws += 1
             self._counters.views += len(joined.lane)
             for camera, bits, count in drawn:

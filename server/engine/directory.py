@@ -31,6 +31,9 @@ from worldloom.server.engine.world_settings import (
 )
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.randomisation.distracted_lanes import load_films
+from worldloom.worlds.randomisation.pictures import load_sets
+from worldloom.worlds.randomisation.settings import BUILT_IN, PICTURE_SETS, VARIATION, Randomisation
 from worldloom.worlds.registry import is_built_in, is_loaded, known_families
 from worldloom.worlds.settings import SettingError, parse_settings
 
@@ -53,6 +56,8 @@ class WorldDirectory:
         self.assets = AssetLibrary()
         self.scene = Scene(self.assets)
         self.worlds: dict[str, World] = {}
+        self.changes = 0
+        """Number of changes of the worlds, of their settings and of their agents, for those who list them."""
         self.lanes_in_use = 0
         """Lanes of all worlds, including those in creation."""
         self.worlds_in_creation = 0
@@ -79,7 +84,7 @@ class WorldDirectory:
         """Check the settings of CreateWorld, and reserve the lanes of the world, which are then added in parts."""
         settings = parse_world_settings(given)
         self._check_limits(settings.lanes)
-        pool = self._pool(settings.family, settings.own)
+        pool = self._pool(settings.family, settings.own, settings.variations.randomisation)
         settings = replace(settings, own=_values_of(pool, settings.own))
         self.pools.check_memory(pool, settings.lanes)
         return WorldCreation(self, settings, LaneAddition(self, pool, settings.seeds.in_family(pool.family)))
@@ -88,9 +93,11 @@ class WorldDirectory:
         """Return the slow part of `create` for another thread to run; None if it was done before, or is quick.
 
         Families that need an extra import large packages, and read and compile models; those of others may do anything.
+        Sets of pictures are read from files.
         """
         name = given.get("family")
-        if not isinstance(name, str) or name not in known_families() or is_built_in(name):
+        reads_pictures = any(given.get(setting, BUILT_IN) != BUILT_IN for setting in PICTURE_SETS)
+        if not isinstance(name, str) or name not in known_families() or (is_built_in(name) and not reads_pictures):
             return None
         if is_loaded(name) and self._key(given) in self.pools.by_key:
             return None
@@ -100,7 +107,7 @@ class WorldDirectory:
         """Create the pool of a prepared family, unless it exists by now; raise what `prepared` raises."""
         key, family = prepared()
         if key not in self.pools.by_key:
-            self.pools.add(key, family)
+            self._add_pool(key, family)
 
     def find(self, name: str) -> World:
         """Return the world of that name."""
@@ -136,6 +143,7 @@ class WorldDirectory:
         agent = Agent(world, index, self._make_specs(world, index, given, layout_cache))
         self._share(agent, agent.specs)
         world.agents[index] = agent
+        self.changes += 1
         return agent
 
     def rejoin(self, agent: Agent, given: Mapping[str, object]) -> None:
@@ -150,12 +158,14 @@ class WorldDirectory:
         if specs.shared_bytes != agent.specs.shared_bytes:
             self._share(agent, specs)
         agent.specs = specs
+        self.changes += 1
 
     def leave(self, agent: Agent) -> None:
         """Remove an agent from its world, with its waiting step."""
         agent.step = agent.last_request = agent.prepared = None
         agent.world.interrupted_agents.discard(agent)
         self.release_segment(agent)
+        self.changes += 1
         if not agent.world.is_gone:
             agent.world.agents.pop(agent.index)
             agent.world.used_at_s = self.clock()
@@ -172,6 +182,7 @@ class WorldDirectory:
     def destroy(self, world: World, why: str = WAS_DESTROYED) -> None:
         """Remove a world and free its lanes and the shared memory of its agents, which may leave later."""
         del self.worlds[world.name]
+        self.changes += 1
         world.is_gone = True
         for agent in world.agents.values():
             agent.last_request = agent.prepared = None
@@ -182,7 +193,9 @@ class WorldDirectory:
 
     def settings_after_reset(self, world: World, given: Mapping[str, object]) -> dict[str, object]:
         """Check settings of ResetWorld; return the family that the world then has, as settings of CreateWorld."""
-        return {**parse_reset_settings(world, given).own, "family": world.pool.family.name}
+        settings = parse_reset_settings(world, given)
+        varied = {name: value for name, value in settings.variations.given.items() if name != VARIATION}
+        return {**settings.own, **varied, "family": world.pool.family.name}
 
     def begin_restart(self, world: World, given: Mapping[str, object]) -> LaneAddition | None:
         """Check settings of ResetWorld; return the lanes that the world will have, which are then added, if others."""
@@ -206,7 +219,9 @@ class WorldDirectory:
             if addition is not None:
                 addition.abandon()
             raise
+        self.changes += 1
         world.settings = _values_of(pool, settings.own)
+        world.variations = settings.variations
         world.seeds = settings.seeds or world.seeds
         lane_seeds = world.seeds.in_family(pool.family)
         if addition is not None and (addition.pool is not pool or pool is world.pool):
@@ -225,6 +240,7 @@ class WorldDirectory:
         elif settings.seeds is not None:
             where = slice(None) if settings.is_reseeded is None else settings.is_reseeded
             pool.reseed(world.lanes[where], lane_seeds[where])
+        pool.choose_variations(world.lanes, world.variations.choice)
         if settings.is_reset is None:
             world.reset_all()
         else:
@@ -233,7 +249,7 @@ class WorldDirectory:
     def _parse_restart(self, world: World, given: Mapping[str, object]) -> tuple[ResetSettings, Pool]:
         """Return the settings, and the pool that the world then belongs to."""
         settings = parse_reset_settings(world, given)
-        pool = self._pool(self.pools.family_of(world.pool), settings.own)
+        pool = self._pool(self.pools.family_of(world.pool), settings.own, settings.variations.randomisation)
         changed = next((agent for agent in world.agents.values() if not _fits(agent, pool)), None)
         if changed is not None:
             raise FailedPrecondition(
@@ -316,24 +332,35 @@ class WorldDirectory:
         names = [setting.name for setting in (*WORLD_SETTINGS, *world.pool.family.settings)]
         return parse_join_settings(given, self.limits, dict.fromkeys(names, "CreateWorld"))
 
-    def _pool(self, kind: type[Family], own: Mapping[str, object]) -> Pool:
+    def _pool(self, kind: type[Family], own: Mapping[str, object], randomisation: Randomisation | None) -> Pool:
         try:
-            key = _key_of(kind, own)
+            key = _key_of(kind, own, randomisation)
             if key not in self.pools.by_key:
-                self.pools.add(key, kind(own, self.assets))
+                self._add_pool(key, kind(own, self.assets))
         except SettingError as error:
             raise refusal(error) from error
         return self.pools.by_key[key]
 
+    def _add_pool(self, key: PoolKey, family: Family) -> None:
+        try:
+            self.pools.add(key, family)
+        except SettingError as error:
+            raise refusal(error) from error
+
     def _key(self, given: Mapping[str, object]) -> PoolKey:
         settings = parse_world_settings(given)
-        return _key_of(settings.family, settings.own)
+        return _key_of(settings.family, settings.own, settings.variations.randomisation)
 
     def _prepare(self, given: Mapping[str, object]) -> PreparedFamily:
         """Build a family. Runs on another thread, and uses nothing of this object but the assets."""
         key = self._key(given)
         try:
-            return key, make_family(key[0], own_settings(given), self.assets)
+            if key[2] is not None:
+                load_sets(self.assets, key[2])
+            family = make_family(key[0], own_settings(given), self.assets)
+            if family.distraction is not None and key[2] is not None:
+                load_films(self.assets, family.distraction, key[2].background_set)
+            return key, family
         except SettingError as error:
             raise refusal(error) from error
 
@@ -342,8 +369,8 @@ class WorldDirectory:
         self.pools.count_lanes(pool, -len(lanes))
 
 
-def _key_of(kind: type[Family], own: Mapping[str, object]) -> PoolKey:
-    return kind, tuple(sorted(parse_settings(kind.settings, own).items()))
+def _key_of(kind: type[Family], own: Mapping[str, object], randomisation: Randomisation | None) -> PoolKey:
+    return kind, tuple(sorted(parse_settings(kind.settings, own).items())), randomisation
 
 
 def _values_of(pool: Pool, own: Mapping[str, object]) -> dict[str, object]:

@@ -15,23 +15,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from worldloom.protos.errors import Internal, NotFound, RequestError, Unavailable
+from worldloom.protos.errors import Internal, RequestError, Unavailable
 from worldloom.protos.local_frames import LocalAddress
 from worldloom.render.renderer import Renderer, compile_kernels
 from worldloom.server.config import Limits
 from worldloom.server.engine.autoreset import FinalObserver, NextEpisodes
+from worldloom.server.engine.before import keep_before
 from worldloom.server.engine.directory import WAS_DESTROYED, WorldDirectory
 from worldloom.server.engine.inbox import Call, Inbox
 from worldloom.server.engine.loading import FamilyDescriptions, Loader, warm_up
 from worldloom.server.engine.observations import ComputeLayout, ReplyLayoutCache
 from worldloom.server.engine.prepared import observe_prepared
+from worldloom.server.engine.resets import WorldResets, fail_waiting, gone
 from worldloom.server.engine.router import ReplyRouter
-from worldloom.server.engine.slices import Additions, Done, LaneAddition, WorldCreation, add_lanes
-from worldloom.server.engine.stages import draw, fill_replies, simulate, write_scene
+from worldloom.server.engine.sampling import EngineSample, take_sample
+from worldloom.server.engine.simulation import fail_world, simulate
+from worldloom.server.engine.slices import Additions, Done, LaneAddition, WorldCreation
+from worldloom.server.engine.slices import add_lanes as add_in_slices
+from worldloom.server.engine.stages import draw, fill_replies, write_scene
 from worldloom.server.engine.timing import TICK_S, Counters, NoTimer, StageTimer, TickBudget
-from worldloom.server.engine.world import FAILURES, Agent, Step, World, WorldReset, interrupt_sequences
+from worldloom.server.engine.watching import WatchedBatch, Watching
+from worldloom.server.engine.world import FAILURES, Agent, Step, World, interrupt_sequences
 from worldloom.server.logs import Log
-from worldloom.worlds.lanes import INTERRUPTED
 from worldloom.worlds.uploads import upload_bytes
 
 log = Log("engine")
@@ -51,6 +56,8 @@ class Engine:
         self.directory = WorldDirectory(limits, time.monotonic)
         self.limits = replace(limits, max_memory_bytes=self.directory.memory.max_bytes)
         self.router = ReplyRouter()
+        self.resets = WorldResets(self)
+        self.watching = Watching(self.directory)
         self.is_draining = self.has_failed = False
         self.divided_work_s = math.inf
         """Seconds of a tick for work that is divided over ticks. An engine without a thread does it all at once."""
@@ -59,6 +66,13 @@ class Engine:
         self.inbox = Inbox()
         self.local_socket: LocalAddress | None = None
         """The socket for clients on the same machine, which properties tell them."""
+        self.page_url = ""
+        """URL of the page on which people watch this server; "" if there is none."""
+        self.takes_samples = False
+        self.sample: EngineSample | None = None
+        """The latest sample of its counters, which other threads may read; one a second if `takes_samples`."""
+        self._has_flow = False
+        """Some step has asked for flow, which needs what lanes show before they are stepped."""
         self._touched: dict[World, None] = {}
         self._additions: Additions = deque()
         self._next_episodes = NextEpisodes()
@@ -128,7 +142,7 @@ class Engine:
                 log.error("family failed", family=family)
                 then(_raiser(Internal.caused_by(f"a world of family {family!r} cannot be created", error)))
             else:
-                self._add_lanes(creation.addition, partial(finish, creation))
+                self.add_lanes(creation.addition, partial(finish, creation))
 
         def finish(creation: WorldCreation, error: BaseException | None) -> None:
             if error is None:
@@ -151,12 +165,12 @@ class Engine:
         else:
             self._loader.load(build, lambda made: then(partial(self.directory.add_prepared, made)), upload_bytes(given))
 
-    def _add_lanes(self, addition: LaneAddition, done: Done) -> None:
+    def add_lanes(self, addition: LaneAddition, done: Done) -> None:
         """Add lanes, at once if they are few, else over several ticks; then call `done`."""
         self._additions.append((addition, done))
         if len(self._additions) == 1:
             is_shared = self.divided_work_s < math.inf
-            add_lanes(self._additions, TickBudget(_FIRST_LANES_S if is_shared else math.inf))
+            add_in_slices(self._additions, TickBudget(_FIRST_LANES_S if is_shared else math.inf))
 
     def touch(self, world: World) -> None:
         """Check in this tick whether the world can advance."""
@@ -165,6 +179,8 @@ class Engine:
     def step(self, step: Step) -> None:
         """Accept an agent's step. It is answered when all agents of its world have stepped."""
         step.agent.step = step
+        if step.request.flow_cameras:
+            self._has_flow = True
         self.touch(step.agent.world)
 
     def leave(self, agent: Agent) -> None:
@@ -172,50 +188,12 @@ class Engine:
         self.directory.leave(agent)
         self.touch(agent.world)
 
-    def reset_world(self, world: World, reset: WorldReset) -> None:
-        """Begin new sequences for all agents of a world, once those in the middle of one have been answered.
-
-        What the settings need is prepared first, while the world goes on.
-        """
-        settings = self.directory.settings_after_reset(world, reset.given)
-        self.prepare(settings, partial(self._begin_reset, world, reset))
-
-    def _begin_reset(self, world: World, reset: WorldReset, check_prepared: Call) -> None:
-        try:
-            check_prepared()
-            if world.is_gone:
-                raise _gone(world)
-            reset.addition = self.directory.begin_restart(world, reset.given)
-        except FAILURES as error:
-            _fail_reset(reset, error)
-            return
-        if reset.caller is not None:
-            reset.caller.is_resetting = True
-            if reset.caller.world is not world:
-                self._finish_resets(reset.caller.world)  # from now on the caller is not waited for there
-            self.touch(reset.caller.world)
-        if reset.addition is None:
-            self._add_reset(world, reset)
-        else:
-            self._add_lanes(reset.addition, partial(self._add_reset, world, reset))
-
-    def _add_reset(self, world: World, reset: WorldReset, error: BaseException | None = None) -> None:
-        if error is not None:
-            reset.addition = None
-            _fail_reset(reset, error)
-            return
-        world.resets.append(reset)
-        if world.is_gone:
-            _fail_waiting(world, _gone(world))
-            return
-        self._finish_resets(world)
-        self.touch(world)
-
     def destroy(self, world: World, why: str = WAS_DESTROYED) -> None:
         """Destroy a world, and fail what waits in it."""
         self.directory.destroy(world, why)
-        self._next_episodes.remove(world, _gone(world, why))
-        _fail_waiting(world, _gone(world, why))
+        self.watching.followed.pop(world, None)
+        self._next_episodes.remove(world, gone(world, why))
+        fail_waiting(world, gone(world, why))
 
     def open(self) -> None:
         """Create the renderer, on the thread that will run the ticks, and compile its kernels."""
@@ -237,22 +215,27 @@ class Engine:
         for call in calls:
             _run_call(call)
         if self._additions:
-            add_lanes(self._additions, TickBudget(self.divided_work_s))
+            add_in_slices(self._additions, TickBudget(self.divided_work_s))
         timer.mark("decode")
         ready, resetting, steps = self._ready_worlds()
+        if self._has_flow:
+            for world, error in keep_before(ready, self.directory.scene).items():
+                fail_world(world, error, "observed")
+                ready.remove(world)
         advanced, postponed = simulate(ready, TickBudget(self.divided_work_s))
         steps += advanced
         self._touched.update(dict.fromkeys(postponed))
         timer.mark("simulate")
         if self._next_episodes.waiting or any(step.agent.world.ended is not None for step in steps):
             steps = self._begin_next_episodes(steps)
-        if steps:
+        if steps or self.watching.requests:
             for step in self._observe(steps):
                 step.answer(step)
             timer.mark("fill")
+        if steps:
             self.counters.count_steps([len(step.agent.world.lanes) for step in steps])
         for world in resetting:
-            self._finish_resets(world)
+            self.resets.finish(world)
         if self.is_draining:
             self._fail_waiting()
         return self.router.deliver()
@@ -260,14 +243,29 @@ class Engine:
     def _observe(self, steps: list[Step]) -> list[Step]:
         """Write the replies of these steps; return those that did not fail."""
         scene, mark = self.directory.scene, self.timer.mark
-        if len(steps) == 1 and observe_prepared(steps[0], self.renderer, scene, self.counters, mark):
+        if self.watching.followed:
+            self.watching.record(steps)
+        watched = self._take_watched(bool(steps)) if self.watching.requests else None
+        if (
+            watched is None
+            and len(steps) == 1
+            and observe_prepared(steps[0], self.renderer, scene, self.counters, mark)
+        ):
             return steps
         groups = write_scene(steps, scene)
+        if watched is not None:
+            watched.write_scene(scene)
         mark("plan")
-        groups = draw(groups, self.renderer, scene, self.counters, mark)
+        groups = draw(groups, self.renderer, scene, self.counters, mark, watched)
         mark("draw")
         fill_replies(groups)
+        if watched is not None:
+            watched.finish()
         return [step for group in groups for step in group.steps]
+
+    def _take_watched(self, has_steps: bool) -> WatchedBatch | None:
+        """Return what viewers watch, if it is time to draw it."""
+        return self.watching.take(has_steps, bool(self._additions or self._touched or self._next_episodes.waiting))
 
     def _begin_next_episodes(self, steps: list[Step]) -> list[Step]:
         """Begin the next episodes in worlds where that is part of the step; return the steps that can be answered."""
@@ -284,37 +282,9 @@ class Engine:
         last_steps = [step for world in interrupted for step in interrupt_sequences(world)]
         return [world for world in touched if world.is_ready], resetting, last_steps
 
-    def _finish_resets(self, world: World) -> None:
-        """Reset a world if all its agents have been answered."""
-        if not world.is_free_to_reset:
-            return
-        done = [reset for reset in _release_resets(world) if self._restart(world, reset)]
-        if done:
-            callers = {reset.caller for reset in done}
-            world.begun = None
-            for agent in world.agents.values():
-                if agent in callers and agent.is_told_running:
-                    agent.end_sequence()
-                elif agent.is_running:  # its stream waits for another request, whose reply cannot say it
-                    agent.state = INTERRUPTED
-                    world.interrupted_agents.add(agent)
-        for reset in done:
-            reset.answer()
-        self.touch(world)
-
-    def _restart(self, world: World, reset: WorldReset) -> bool:
-        """Apply the settings of a reset; return whether they were valid."""
-        addition, reset.addition = reset.addition, None
-        try:
-            self.directory.restart(world, reset.given, addition)
-        except FAILURES as error:
-            _fail_reset(reset, error)
-            return False
-        return True
-
     def _fail_waiting(self) -> None:
         for world in self.directory.worlds.values():
-            _fail_waiting(world, Unavailable(SHUTTING_DOWN))
+            fail_waiting(world, Unavailable(SHUTTING_DOWN))
 
     def _run(self, failed: Call, started: "queue.SimpleQueue[BaseException | None]") -> None:
         try:
@@ -340,7 +310,8 @@ class Engine:
     def _next_calls(self) -> list[Call] | None:
         """Wait for calls and return all of them; an empty list after a while without any, None to stop."""
         is_busy = self._touched or self._additions or self._next_episodes.waiting
-        calls = self.inbox.take(timeout_s=0.0 if is_busy else _REAP_EVERY_S)
+        timeout_s = self.watching.patience_s if self.watching.requests else _REAP_EVERY_S
+        calls = self.inbox.take(timeout_s=0.0 if is_busy else timeout_s)
         return None if None in calls else [call for call in calls if call is not None]
 
     def _reap(self) -> None:
@@ -349,6 +320,8 @@ class Engine:
             self._reaped_at_s = now_s
             for world in self.directory.reap():
                 log.info("reaped", world=world.name, lost=world.is_lost)
+            if self.takes_samples:
+                self.sample = take_sample(self)
 
 
 def _run_call(call: Call) -> None:
@@ -363,38 +336,3 @@ def _raiser(error: BaseException) -> Callable[[], World]:
         raise error
 
     return create
-
-
-def _gone(world: World, why: str = WAS_DESTROYED) -> NotFound:
-    return NotFound(f"world {world.name} is gone: {why}; leave it and join another")
-
-
-def _fail_reset(reset: WorldReset, error: BaseException) -> None:
-    """Answer a reset with an error."""
-    if reset.caller is not None:
-        reset.caller.is_resetting = False
-    if not isinstance(error, RequestError):
-        log.error("reset failed")
-        error = Internal.caused_by("the world could not be reset", error)
-    reset.fail(error)
-
-
-def _release_resets(world: World) -> list[WorldReset]:
-    """Return the resets that wait in a world, and remove them from it."""
-    resets, world.resets = world.resets, []
-    for reset in resets:
-        if reset.caller is not None:
-            reset.caller.is_resetting = False
-    return resets
-
-
-def _fail_waiting(world: World, error: RequestError) -> None:
-    """Fail all steps and resets that wait in a world."""
-    for agent in world.agents.values():
-        step, agent.step = agent.step, None
-        if step is not None:
-            step.fail(error)
-    for reset in _release_resets(world):
-        if reset.addition is not None:
-            reset.addition.abandon()
-        reset.fail(error)

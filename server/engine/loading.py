@@ -24,10 +24,16 @@ from worldloom.worlds.describe import Description, describe
 from worldloom.worlds.family import Family
 from worldloom.worlds.lanes import idle_action
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.randomisation.settings import VARIATIONS, VISUAL, WALK, Randomisation
 from worldloom.worlds.registry import FamilyError, find_family, known_families, needs_extra
 from worldloom.worlds.uploads import end_compilers
 
 log = Log("engine")
+
+_WARM_UP_TEXTURE_SIZE = 8
+_EVERYTHING_VARIES = Randomisation(
+    tuple(0.5 if what in VISUAL else 0.0 for what in range(len(VARIATIONS))), (WALK,) * len(VARIATIONS)
+)
 
 
 def warm_up(renderer: Renderer) -> None:
@@ -39,6 +45,11 @@ def warm_up(renderer: Renderer) -> None:
             _warm_up_family(name, renderer)
         except Exception as error:
             log.warning("family cannot be used", family=name, reason=f"{type(error).__name__}: {error}")
+    # Kernels of what varies are the same for all families. The textures are small, for they are made anew.
+    assets = AssetLibrary(texture_size=_WARM_UP_TEXTURE_SIZE)
+    family = find_family("catch")({}, assets)
+    for _ in run_one_lane(family, Scene(assets), _EVERYTHING_VARIES):
+        pass
 
 
 def _warm_up_family(name: str, renderer: Renderer) -> None:
@@ -52,9 +63,9 @@ def _warm_up_family(name: str, renderer: Renderer) -> None:
         renderer.draw(scene, views, allocate_arena(size_bytes), offsets)
 
 
-def run_one_lane(family: Family, scene: Scene) -> Iterator[ViewTable]:
+def run_one_lane(family: Family, scene: Scene, randomisation: Randomisation | None = None) -> Iterator[ViewTable]:
     """Step one lane of a family in this scene, and yield the views of each camera."""
-    pool = Pool(family, scene)
+    pool = Pool(family, scene, randomisation)
     lanes = pool.add(np.zeros(1, np.uint64))
     actions = {spec.name: np.stack([idle_action(spec, 1)] * family.agents, axis=1) for spec in family.actions}
     pool.step(lanes, actions)

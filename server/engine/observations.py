@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from worldloom.kernels.outputs import OUTPUTS
+from worldloom.kernels.outputs import FLOW, OUTPUTS
 from worldloom.kernels.wire import VARINT_BYTES
 from worldloom.protos.errors import InvalidArgument, ResourceExhausted
 from worldloom.server.config import Limits
@@ -74,6 +74,11 @@ class ObservationSpec(NamedTuple):
         return self.camera is not None and self.shared_frame is None and self.final_of is None
 
     @property
+    def is_by_name_only(self) -> bool:
+        """The observation is offered only to agents that name it."""
+        return self.camera is not None and OUTPUTS[self.output].by_name_only
+
+    @property
     def elements(self) -> int:
         """Number of elements; 0 if it varies."""
         return 0 if self.final_of is not None else math.prod(self.shape)
@@ -121,6 +126,10 @@ class ObservationRequest:
         """(camera, bits of the outputs)."""
         self.final_cameras = _camera_outputs(self.final_observations)
         """The same for frames of episodes that ended with the step."""
+        self.flow_cameras = tuple(
+            dict.fromkeys(camera for camera, bits in (*self.cameras, *self.final_cameras) if bits & FLOW)
+        )
+        """Cameras whose flow is asked for."""
         self.family_names = tuple(
             spec.name
             for spec in observations
@@ -159,7 +168,7 @@ class AgentSpecs:
         self.has_final = has_final
         """Observations of ended episodes are offered, too."""
         self.actions: dict[int, Spec] = dict(enumerate(pool.family.actions, start=1))
-        all_specs = _all_observations(pool.family, lanes, join_settings, has_final)
+        all_specs = _all_observations(pool, lanes, join_settings, has_final)
         self.observations = {spec.uid: spec for spec in _select(all_specs, join_settings.observations, pool.family)}
         if lanes is not None:
             layout_cache.check_size(self, tuple(self.observations.values()), "a request for all observations")
@@ -221,7 +230,8 @@ class ReplyLayoutCache:
         """Return the request of an agent for these observations."""
         join = specs.join_settings
         names = tuple((spec.uid, spec.name) for spec in observations)
-        key = (specs.pool, specs.agent_index, specs.lanes, join.width, join.height, join.samples, names)
+        frames = (join.width, join.height, join.samples, join.shadows)
+        key = (specs.pool, specs.agent_index, specs.lanes, frames, names)
         self.check_size(specs, observations, "this step")
         request = self._requests.get(key)
         if request is None:
@@ -246,10 +256,12 @@ class ReplyLayoutCache:
             )
 
 
-def _all_observations(family: Family, lanes: int | None, join: JoinSettings, has_final: bool) -> list[ObservationSpec]:
-    """Return all observations of a family's worlds, numbered from 1."""
+def _all_observations(pool: Pool, lanes: int | None, join: JoinSettings, has_final: bool) -> list[ObservationSpec]:
+    """Return all observations of a pool's worlds, numbered from 1; those that are offered by name only come last."""
     lead = () if lanes is None else (lanes,)
-    specs = [*common_observations(family), *family.observations]
+    family, named = pool.family, {name.partition("@")[0] for name in join.observations or ()}
+    varied = [spec for spec in pool.variation_specs if spec.name in named]
+    specs = [*common_observations(family), *family.observations, *varied]
     found = [
         ObservationSpec(uid, spec.name, spec.dtype, (*lead, *spec.shape), spec.minimum, spec.maximum)
         for uid, spec in enumerate(specs, start=1)
@@ -261,7 +273,8 @@ def _all_observations(family: Family, lanes: int | None, join: JoinSettings, has
             name = f"{camera.name}.{output.name}"
             shape = (*lead, *output.frame_shape(join.height, join.width))
             maximum = output.largest_value(len(family.labels))
-            found.append(ObservationSpec(len(found) + 1, name, output.dtype, shape, 0, maximum, camera.name, number))
+            low, uid = output.minimum, len(found) + 1
+            found.append(ObservationSpec(uid, name, output.dtype, shape, low, maximum, camera.name, number))
     if join.shm:
         in_replies = [spec for spec in found if spec.camera is not None]
         for uid, spec in enumerate(in_replies, start=len(found) + 1):
@@ -269,7 +282,9 @@ def _all_observations(family: Family, lanes: int | None, join: JoinSettings, has
             found.append(ObservationSpec(uid, name, "int64", (*lead, 3), 0, None, spec.camera, spec.output, spec.name))
     if has_final and lanes is not None:
         found += _final_observations(found, lanes)
-    return found
+    # The UIDs of all others do not depend on outputs that their clients have not heard of.
+    found.sort(key=lambda spec: spec.is_by_name_only)
+    return [spec._replace(uid=uid) for uid, spec in enumerate(found, start=1)]
 
 
 def _final_observations(found: list[ObservationSpec], lanes: int) -> list[ObservationSpec]:
@@ -292,9 +307,9 @@ def _final_observations(found: list[ObservationSpec], lanes: int) -> list[Observ
 
 
 def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None, family: Family) -> list[ObservationSpec]:
-    """Return the observations with these names; all without names."""
+    """Return the observations with these names; without names all that are not offered by name only."""
     if names is None:
-        return all_specs
+        return [spec for spec in all_specs if not spec.is_by_name_only]
     known = {spec.name: spec for spec in all_specs}
     for name in names:
         if name not in known:
@@ -306,8 +321,16 @@ def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None, fam
             )
             nearest = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            if _is_of_step(name) and any(camera.is_drawn for camera in family.cameras):
+                hint = " (it is of a step, and states that are drawn have none before them)"
             advice = f"; {family.no_cameras_text}" if family.no_cameras_text and not hint else ""
             raise InvalidArgument(
                 f"setting 'observations' names {name[:100]!r}{hint}: expected some of {', '.join(listed)}{advice}"
             )
     return [known[name] for name in names]
+
+
+def _is_of_step(name: str) -> bool:
+    """Return whether a name is that of frames of an output that only a step has."""
+    output = name.partition("@")[0].rpartition(".")[2]
+    return any(one.name == output and one.needs_step for one in OUTPUTS)

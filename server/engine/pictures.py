@@ -11,6 +11,7 @@ from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.server.engine.timing import Counters
 from worldloom.server.engine.world import Agent
 from worldloom.worlds.family import Family
+from worldloom.worlds.pool import Pool
 
 
 def is_drawn(family: Family, camera: str) -> bool:
@@ -32,18 +33,26 @@ class PictureFrames(NamedTuple):
     def write(self, counters: Counters) -> None:
         """Have the family make the pictures, and write the frames."""
         join, pool = self.agent.specs.join_settings, self.agent.world.pool
-        pictures = pool.family.picture(pool.state, self.lanes, self.camera, self.agent.index, join.width, join.height)
-        expected = (len(self.lanes), join.height, join.width, 3)
-        if pictures.dtype != np.uint8 or pictures.shape != expected:
-            raise ValueError(
-                f"pictures of camera {self.camera!r} came as {pictures.dtype} {list(pictures.shape)}: expected uint8 "
-                f"{list(expected)}"
-            )
-        for column, convert in ((RGB_COLUMN, np.ascontiguousarray), (GRAY_COLUMN, _to_gray)):
-            starts = np.ascontiguousarray(self.offsets[:, column])
-            if self.outputs >> column & 1:
-                write_rows(convert(pictures).reshape(len(self.lanes), -1), starts, PROCESS_MEMORY)
+        size = join.width, join.height
+        write_pictures(pool, self.lanes, self.camera, self.agent.index, *size, self.outputs, self.offsets)
         counters.count_frames(self.camera, self.outputs, len(self.lanes))
+
+
+def write_pictures(
+    pool: Pool, lanes: I64, camera: str, agent: int, width: int, height: int, outputs: int, offsets: I64
+) -> None:
+    """Have a family make pictures of these lanes, and write them as frames to their addresses, [lanes, outputs]."""
+    pictures = pool.family.picture(pool.state, lanes, camera, agent, width, height)
+    expected = (len(lanes), height, width, 3)
+    if pictures.dtype != np.uint8 or pictures.shape != expected:
+        raise ValueError(
+            f"pictures of camera {camera!r} came as {pictures.dtype} {list(pictures.shape)}: expected uint8 "
+            f"{list(expected)}"
+        )
+    for column, convert in ((RGB_COLUMN, np.ascontiguousarray), (GRAY_COLUMN, _to_gray)):
+        if outputs >> column & 1:
+            starts = np.ascontiguousarray(offsets[:, column])
+            write_rows(convert(pictures).reshape(len(lanes), -1), starts, PROCESS_MEMORY)
 
 
 def _to_gray(pictures: U8) -> U8:

@@ -8,13 +8,15 @@ from worldloom.render.scene import Scene
 from worldloom.server.engine.memory import MemoryBudget
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.randomisation.settings import Randomisation
 from worldloom.worlds.settings import Value
 
 _EMPTY_POOLS_KEPT = 8
 _EMPTY_POOL_BYTES_KEPT = 64 << 20
 """Pools without lanes that are kept for the next world with the same settings: so many, and so much memory."""
 
-PoolKey: TypeAlias = tuple[type[Family], tuple[tuple[str, Value], ...]]
+PoolKey: TypeAlias = tuple[type[Family], tuple[tuple[str, Value], ...], Randomisation | None]
+"""Family, its settings, and what varies."""
 
 
 class PoolTable:
@@ -32,7 +34,7 @@ class PoolTable:
 
     def add(self, key: PoolKey, family: Family) -> None:
         """Create the pool of a family."""
-        pool = self.by_key[key] = Pool(family, self._scene)
+        pool = self.by_key[key] = Pool(family, self._scene, key[2])
         self.lanes_of[pool] = self._bytes_of[pool] = 0
         self._count_bytes(pool)
         self._memory.note_release(self._bytes_of[pool])  # building it takes several times as much for a moment
@@ -57,7 +59,7 @@ class PoolTable:
         Pools without lanes make room, this one too if it is of no use.
         """
         family = pool.family
-        size_bytes = family.memory_bytes(self.lanes_of.get(pool, 0) + lanes) - self._bytes_of.get(pool, 0)
+        size_bytes = pool.memory_bytes(self.lanes_of.get(pool, 0) + lanes) - self._bytes_of.get(pool, 0)
         if size_bytes > self._memory.left_bytes:
             self._drop_empty(keep=0, kept=pool)
         try:
@@ -73,7 +75,7 @@ class PoolTable:
 
     def _count_bytes(self, pool: Pool) -> None:
         """Count the memory of a pool with the lanes that it has now."""
-        size_bytes = pool.family.memory_bytes(self.lanes_of[pool])
+        size_bytes = pool.memory_bytes(self.lanes_of[pool])
         released_bytes = self._bytes_of.get(pool, 0) - size_bytes
         self._bytes_of[pool] = size_bytes
         self.size_bytes -= released_bytes

@@ -154,10 +154,12 @@ class PreparedStep:
     def can_prepare(step: Step) -> bool:
         """Return whether steps like this can be prepared.
 
-        Not if a frame goes into the reply and shared memory, nor with frames that the family supplies.
+        Not if a frame goes into the reply and shared memory, nor with frames that the family supplies, nor with flow.
         """
         observations, family = step.request.observations, step.agent.world.pool.family
         shared = {spec.shared_frame for spec in observations}
+        if step.request.flow_cameras:
+            return False
         return all(is_drawn(family, camera) for camera, _ in step.request.cameras) and not any(
             spec.is_frame and spec.name in shared for spec in observations
         )
@@ -199,9 +201,9 @@ class PreparedStep:
     def _write_views(self, step: Step, scene: Scene, addresses: I64, ring_index: int) -> None:
         """Have the family write instances and cameras, and set the addresses of the frames."""
         agent, world, pool = step.agent, step.agent.world, self._pool
-        pool.family.write_instances(pool.state, self._lanes, scene, self._scene_lanes)
+        pool.write_instances(self._lanes, self._scene_lanes)
         for camera in self._cameras:
-            placement = pool.family.place_camera(pool.state, self._lanes, camera.name, agent.index)
+            placement = pool.place_camera(self._lanes, camera.name, agent.index)
             camera.place(placement, agent.half_heights.get(camera.name))
         for field, shared_name, steps, offsets in self._frames:
             if shared_name is None:

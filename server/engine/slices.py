@@ -91,7 +91,9 @@ class WorldCreation:
         name = f"{addition.pool.family.name}-{secrets.token_hex(16)}"
         world = World(name, self._settings, addition.pool, addition.lanes)
         world.used_at_s = directory.clock()
+        world.pool.choose_variations(world.lanes, world.variations.choice)
         directory.worlds[world.name] = world
+        directory.changes += 1
         return world
 
     def abandon(self) -> None:

@@ -1,182 +1,37 @@
-"""The stages of a tick: simulate, write the scene, draw, fill the replies. Each handles all worlds at once.
+"""The stages of a tick after the simulation: write the scene, draw, fill the replies. Each handles all worlds at once.
 
-Worlds of one pool are simulated by one call. Steps with the same observation request form a group: one call of the
-family for each camera serves all of them. One call of the renderer draws all views of all groups, straight into the
-replies and shared memory. A family that raises an error fails the steps of the worlds that caused it: what was done for
-several worlds together is done again for each alone, on the state as it was before.
+Steps with the same observation request form a group: one call of the family for each camera serves all of them. One
+call of the renderer draws all views of all groups, straight into the replies and shared memory, with what is watched.
+A family that raises an error fails the steps of the worlds that caused it: what was done for several worlds together is
+done again for each alone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worldloom.kernels.outputs import OUTPUT_COUNT
-from worldloom.kernels.tables import I64, ViewTable
+from worldloom.kernels.tables import I64, PreviousTable, ViewTable
 from worldloom.kernels.wire import write_rows, write_varints
-from worldloom.protos.errors import Internal, exception_text
+from worldloom.protos.errors import exception_text
 from worldloom.render.arena import PROCESS_MEMORY
 from worldloom.render.renderer import EndStage, Renderer
 from worldloom.render.scene import Scene
+from worldloom.server.engine.before import join_previous, previous_of
 from worldloom.server.engine.observations import ObservationRequest, ObservationSpec
 from worldloom.server.engine.pictures import PictureFrames, is_drawn
 from worldloom.server.engine.shared_memory import next_ring_index, shared_addresses, shared_locations
-from worldloom.server.engine.slices import begin_in_slices, separate
-from worldloom.server.engine.timing import Counters, TickBudget
-from worldloom.server.engine.world import FAILURES, Autoreset, Boundary, Step, World, finish_step
+from worldloom.server.engine.simulation import fail_steps
+from worldloom.server.engine.timing import Counters
+from worldloom.server.engine.watching import WatchedBatch
+from worldloom.server.engine.world import FAILURES, Boundary, Step
 from worldloom.server.logs import Log
-from worldloom.worlds.family import LaneErrors
-from worldloom.worlds.lanes import FIRST, INTERRUPTED, LAST, RUNNING
+from worldloom.worlds.lanes import FIRST, LAST
 from worldloom.worlds.pool import Pool
 
 log = Log("engine")
-
-
-def simulate(worlds: Sequence[World], budget: TickBudget) -> tuple[list[Step], list[World]]:
-    """Advance these worlds by one step; return the steps of their agents with the state that each reply reports.
-
-    Also return the worlds that have more episodes to begin than there is time for in this tick.
-    """
-    by_pool: dict[tuple[Pool, int], list[World]] = {}
-    for world in worlds:
-        by_pool.setdefault((world.pool, world.action_repeat), []).append(world)
-    done: list[Step] = []
-    large: list[World] = []
-    for (pool, _), its_worlds in by_pool.items():
-        # A world that has begun some episodes in an earlier tick goes on with that, however little is left.
-        is_long = sum(len(world.lanes) for world in its_worlds) * pool.begin_s > budget.left_s
-        if is_long or any(world.begun is not None for world in its_worlds):
-            its_worlds, some = separate(pool, its_worlds, budget)
-            large += some
-        if len(its_worlds) == 1:
-            done += _try_to_advance(pool, its_worlds[0], _advance_one)
-        elif its_worlds:
-            done += _advance_together(pool, its_worlds)
-    if not large:
-        return done, large
-    begun, waiting = begin_in_slices(large, budget, _fail_world)
-    for world in begun:
-        done += _try_to_advance(world.pool, world, _advance_begun)
-    return done, waiting
-
-
-def _advance_together(pool: Pool, worlds: list[World]) -> list[Step]:
-    lanes = np.concatenate([world.lanes for world in worlds])
-    before = pool.save(lanes)
-    try:
-        return _advance(pool, worlds, lanes)
-    except FAILURES:  # families may come from other packages
-        pool.restore(lanes, before)
-    return [step for world in worlds for step in _try_to_advance(pool, world, _advance_one)]
-
-
-def _try_to_advance(pool: Pool, world: World, advance: Callable[[Pool, World], list[Step]]) -> list[Step]:
-    """Advance a world alone; fail its steps if its family raises an error. Their next step begins a new episode."""
-    try:
-        return advance(pool, world)
-    except FAILURES as error:
-        _fail_world(world, error)
-        return []
-
-
-def _advance_one(pool: Pool, world: World) -> list[Step]:
-    lanes = world.lanes
-    if world.begins_episode:
-        pool.interrupt(lanes[world.beginning_lanes])
-    first = int(lanes[0])
-    has_begun = bool(pool.status[first] != RUNNING)
-    try:
-        _step_lanes(pool, [world], lanes)
-    except LaneErrors as failed:
-        _fail_world(world, next(iter(failed.errors.values())))
-        return []
-    return finish_step(world, has_begun, int(pool.status[first]))
-
-
-def _advance_begun(pool: Pool, world: World) -> list[Step]:
-    """Advance a world whose episodes were begun in slices, in the lanes that did not begin one."""
-    assert world.begun is not None
-    begun, held = world.begun, _hold_lanes(world)
-    rest = np.flatnonzero(~begun if held is None else ~(begun | held))
-    if len(rest):
-        actions = _gather_actions(pool, [world])
-        pool.step(world.lanes[rest], {name: action[rest] for name, action in actions.items()}, world.action_repeat)
-    world.begun = None
-    return finish_step(world, bool(begun[0]), int(pool.status[world.lanes[0]]))
-
-
-def _advance(pool: Pool, worlds: list[World], lanes: I64) -> list[Step]:
-    new = [world.lanes[world.beginning_lanes] for world in worlds if world.begins_episode]
-    if new:
-        pool.interrupt(np.concatenate(new))
-    has_begun = (pool.status[lanes] != RUNNING).tolist()
-    errors: Mapping[int, BaseException] = {}
-    try:
-        _step_lanes(pool, worlds, lanes)
-    except LaneErrors as failed:
-        errors = failed.errors
-    status = pool.status[lanes].tolist()
-    done: list[Step] = []
-    first = 0
-    for world in worlds:
-        error = next((errors[lane] for lane in world.lanes.tolist() if lane in errors), None) if errors else None
-        if error is None:
-            done += finish_step(world, has_begun[first], status[first])
-        else:
-            _fail_world(world, error)
-        first += len(world.lanes)
-    return done
-
-
-def _step_lanes(pool: Pool, worlds: list[World], lanes: I64) -> None:
-    """Step the lanes of these worlds, but for those that are held."""
-    actions = _gather_actions(pool, worlds)
-    masks = [_hold_lanes(world) for world in worlds]
-    if any(mask is not None for mask in masks):
-        pairs = zip(worlds, masks, strict=True)
-        parts = [np.zeros(len(world.lanes), np.bool_) if mask is None else mask for world, mask in pairs]
-        is_held = np.concatenate(parts)
-        stepped = np.flatnonzero(~is_held)
-        lanes, actions = lanes[stepped], {name: action[stepped] for name, action in actions.items()}
-    pool.step(lanes, actions, worlds[0].action_repeat)
-
-
-def _hold_lanes(world: World) -> NDArray[np.bool_] | None:
-    """Record that this step leaves some lanes as they are; return them, or None."""
-    if world.autoreset is Autoreset.NEXT_STEP:  # it steps or begins all of them
-        return None
-    held, kept = world.held_lanes, world.kept_lanes
-    if held is not None:
-        world.pool.hold(world.lanes[held])
-    if kept is not None:
-        world.pool.report_first(world.lanes[kept])
-    return held
-
-
-def _gather_actions(pool: Pool, worlds: list[World]) -> dict[str, np.ndarray]:
-    """Return the actions of all lanes and agents, [lanes, agents, *shape]; absent agents get the idle action."""
-    gathered = {}
-    for spec in pool.family.actions:
-        by_agent = []
-        for index in range(pool.family.agents):
-            parts = [world.action_of(index, spec.name) for world in worlds]
-            by_agent.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        gathered[spec.name] = by_agent[0][:, None] if len(by_agent) == 1 else np.stack(by_agent, axis=1)
-    return gathered
-
-
-def _fail_world(world: World, error: BaseException) -> None:
-    """Fail the steps of a world whose family raised an error. Their next step begins a new episode."""
-    family = world.pool.family.name
-    log.error("family failed", family=family, world=world.name)
-    world.pool.interrupt(world.lanes)
-    world.begun = None
-    world.reset_all()
-    steps = [agent.step for agent in world.agents.values() if agent.step is not None]
-    for agent in world.agents.values():
-        agent.step, agent.state = None, INTERRUPTED
-    _fail_steps(steps, f"family {family!r} failed while it stepped {world.name}", error)
 
 
 @dataclass
@@ -195,6 +50,8 @@ class StepGroup:
     """For each of these a view of each lane."""
     offsets: list[I64] = field(default_factory=list)
     """Addresses that the frames of these views are drawn to."""
+    previous: list[PreviousTable | None] = field(default_factory=list)
+    """For each of the tables of views what they showed one step before, where flow is asked for."""
     pictures: list[PictureFrames] = field(default_factory=list)
     """Frames of the other cameras, which the family supplies."""
     ring_indices: list[int] = field(default_factory=list)
@@ -234,7 +91,7 @@ def _prepare_groups(steps: list[Step]) -> list[StepGroup]:
             return [group for step in steps for group in _prepare_groups([step])]
         world = steps[0].agent.world
         log.error("family failed", family=world.pool.family.name, world=world.name)
-        _fail_steps(steps, f"family {world.pool.family.name!r} failed while it observed {world.name}", error)
+        fail_steps(steps, f"family {world.pool.family.name!r} failed while it observed {world.name}", error)
         return []
 
 
@@ -271,6 +128,7 @@ def _add_views(group: StepGroup) -> None:
         group.drawn.append((camera, bits))
         group.views.append(views)
         group.offsets.append(offsets)
+        group.previous.append(previous_of(group.steps, camera, bits))
 
 
 def _frame_offsets(group: StepGroup, camera: str) -> I64:
@@ -301,17 +159,28 @@ def _change_fields_of_view(views: ViewTable, camera: str, steps: list[Step]) -> 
 
 
 def draw(
-    groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, end_stage: EndStage
+    groups: list[StepGroup],
+    renderer: Renderer,
+    scene: Scene,
+    counters: Counters,
+    end_stage: EndStage,
+    watched: WatchedBatch | None = None,
 ) -> list[StepGroup]:
-    """Draw the frames that were asked for; return the groups that could be drawn. The steps of the others fail."""
+    """Draw the frames that were asked for; return the groups that could be drawn. The steps of the others fail.
+
+    What viewers watch is drawn in the same batch. If that fails, the batch is drawn again without it.
+    """
     try:
-        _draw_together(groups, renderer, scene, counters, end_stage)
+        _draw_together(groups, renderer, scene, counters, end_stage, watched)
         return groups
     except FAILURES as error:
+        if watched is not None and watched.views is not None:
+            watched.fail(error)
+            return draw(groups, renderer, scene, counters, end_stage)
         if len(groups) == 1 and len(groups[0].steps) == 1:
             family = groups[0].pool.family.name
             log.error("drawing failed", family=family, world=groups[0].steps[0].agent.world.name)
-            _fail_steps(groups[0].steps, f"frames of family {family!r} cannot be drawn", error)
+            fail_steps(groups[0].steps, f"frames of family {family!r} cannot be drawn", error)
             return []
         log.warning("drawing together failed", groups=len(groups), reason=exception_text(error))
     apart = groups if len(groups) > 1 else [one for step in groups[0].steps for one in _prepare_groups([step])]
@@ -319,21 +188,38 @@ def draw(
 
 
 def _draw_together(
-    groups: list[StepGroup], renderer: Renderer, scene: Scene, counters: Counters, end_stage: EndStage
+    groups: list[StepGroup],
+    renderer: Renderer,
+    scene: Scene,
+    counters: Counters,
+    end_stage: EndStage,
+    watched: WatchedBatch | None,
 ) -> None:
     for group in groups:
         for frames in group.pictures:
             frames.write(counters)
     tables = [views for group in groups for views in group.views]
+    addresses = [each for group in groups for each in group.offsets]
+    asked = sum(len(table.lane) for table in tables)
+    previous = [table for group in groups for table in group.previous]
+    if watched is not None and watched.views is not None:
+        tables.append(watched.views)
+        addresses.append(watched.offsets)
+        previous.append(None)
     if not tables:
         return
-    views, offsets = tables[0], next(each for group in groups for each in group.offsets)
+    views, offsets = tables[0], addresses[0]
     if len(tables) > 1:
         views = ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
-        offsets = np.concatenate([each for group in groups for each in group.offsets])
-    renderer.draw(scene, views, PROCESS_MEMORY, offsets, end_stage)
+        offsets = np.concatenate(addresses)
+    began_s = perf_counter()
+    before = join_previous([(len(table.lane), one) for table, one in zip(tables, previous, strict=True)])
+    renderer.draw(scene, views, PROCESS_MEMORY, offsets, end_stage, before)
+    if watched is not None and asked < len(views.lane):
+        pixels = views.width.astype(np.int64) * views.height
+        watched.add_cost((perf_counter() - began_s) * float(pixels[asked:].sum() / pixels.sum()))
     counters.draws += 1
-    counters.views += len(views.lane)
+    counters.views += asked
     for group in groups:
         for (camera, bits), table in zip(group.drawn, group.views, strict=True):
             counters.count_frames(camera, bits, len(table.lane))
@@ -389,10 +275,3 @@ def _copy_if_shared(group: StepGroup, spec: ObservationSpec, starts: I64) -> Non
     if any(other.shared_frame == spec.name for other in group.request.observations):
         for start, shared in zip(starts, shared_addresses(group.steps, group.ring_indices, spec.name), strict=True):
             PROCESS_MEMORY[start : start + spec.data_bytes] = PROCESS_MEMORY[shared : shared + spec.data_bytes]
-
-
-def _fail_steps(steps: Iterable[Step], what: str, error: BaseException) -> None:
-    """Fail steps because of a bug. The agents' next steps begin new sequences."""
-    for step in steps:
-        step.agent.state = INTERRUPTED
-        step.fail(Internal.caused_by(what, error))

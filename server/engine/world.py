@@ -26,11 +26,12 @@ from worldloom.worlds.pool import Pool
 
 if TYPE_CHECKING:
     from worldloom.render.scene import Scene
+    from worldloom.server.engine.before import StepBefore
     from worldloom.server.engine.observations import AgentSpecs, ObservationRequest
     from worldloom.server.engine.prepared import PreparedStep
     from worldloom.server.engine.replies import ReplyBuffer
+    from worldloom.server.engine.resets import WorldReset
     from worldloom.server.engine.shared_memory import Segment
-    from worldloom.server.engine.slices import LaneAddition
     from worldloom.server.engine.world_settings import WorldSettings
 
 
@@ -105,6 +106,7 @@ class Step:
         "actions",
         "agent",
         "answer",
+        "before",
         "boundary",
         "fail",
         "final",
@@ -134,6 +136,8 @@ class Step:
         """Called instead of `answer` if the step fails."""
         self.state = INTERRUPTED
         self.boundary = Boundary.NONE
+        self.before: StepBefore | None = None
+        """Poses and cameras of its lanes before it, if it asks for flow."""
         self.reply: Any = b""
         self.out = out
         """Memory of the caller's that the reply is written into, instead of a buffer of the layout."""
@@ -150,6 +154,8 @@ class Agent:
         self.world = world
         self.index = index
         self.specs = specs
+        self.owner = ""
+        """Name of the stream or of the trial's actor that it belongs to, for people who watch."""
         self.state = INTERRUPTED
         self.step: Step | None = None
         """The step that waits for the steps of the other agents."""
@@ -184,8 +190,16 @@ class Agent:
     def views(self, lanes: I64, camera: str, outputs: int) -> ViewTable:
         """Return a view of each of these lanes of the world's pool through a camera, as this agent has joined."""
         join = self.specs.join_settings
-        size = {"width": join.width, "height": join.height, "samples": join.samples}
-        return self.world.pool.views(lanes, camera, self.index, outputs=outputs, **size)
+        return self.world.pool.views(
+            lanes,
+            camera,
+            self.index,
+            width=join.width,
+            height=join.height,
+            outputs=outputs,
+            samples=join.samples,
+            shadows=join.shadows,
+        )
 
     def check_actions(self, actions: Mapping[str, np.ndarray]) -> None:
         """Raise InvalidArgument for actions that the family rejects, though each is in its range."""
@@ -203,26 +217,6 @@ class Agent:
         self.world.interrupted_agents.discard(self)
 
 
-class WorldReset:
-    """A ResetWorld request that waits until the agents that it interrupts have been answered."""
-
-    def __init__(
-        self,
-        caller: Agent | None,
-        given: Mapping[str, object],
-        answer: Callable[[], None],
-        fail: Callable[[RequestError], None],
-    ) -> None:
-        self.caller = caller
-        """The caller's own agent, if it has joined a world: this one or another."""
-        self.given = given
-        """Settings of ResetWorld."""
-        self.answer = answer
-        self.fail = fail
-        self.addition: LaneAddition | None = None
-        """The lanes that the world will have, if the settings need others."""
-
-
 class World:
     """One or more lanes of a pool, and the agents in them."""
 
@@ -230,6 +224,8 @@ class World:
         self.name = name
         self.settings = dict(settings.own)
         """The family's own settings, as given."""
+        self.variations = settings.variations
+        """The variations of its lanes."""
         self.seeds = settings.seeds
         self.is_vector = settings.is_vector
         self.autoreset = settings.autoreset
@@ -253,6 +249,8 @@ class World:
         self.used_at_s = 0.0
         self.creator = ""
         """Name of the stream that created it."""
+        self.trial_id = ""
+        """Id of the trial that it belongs to, if any."""
         self.is_lost = False
         """The stream that created and joined it has ended without leaving it, and nobody has used it since."""
         self.has_streams = True

@@ -5,7 +5,7 @@ Settings of a family are checked against its own table.
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,16 @@ from worldloom.render.views import DEFAULT_SIZE
 from worldloom.server.config import Limits
 from worldloom.server.engine.world import Autoreset, LaneSeeds, World
 from worldloom.worlds.family import Family
+from worldloom.worlds.randomisation.presets import DISTRACTION, NONE
+from worldloom.worlds.randomisation.settings import (
+    VARIATION,
+    VARIATION_NAMES,
+    VARIATION_SETTINGS,
+    Randomisation,
+    VariationChoice,
+    read_choice,
+    read_randomisation,
+)
 from worldloom.worlds.registry import FamilyError, find_family, known_families
 from worldloom.worlds.settings import (
     Setting,
@@ -62,6 +72,7 @@ WORLD_SETTINGS = (
         1,
         MAX_ACTION_REPEAT,
     ),
+    *VARIATION_SETTINGS,
 )
 """Settings of CreateWorld that all families share."""
 GRPC_RECEIVE_BYTES = 4 << 20
@@ -70,6 +81,7 @@ JOIN_SETTINGS = (
     Setting("width", DEFAULT_SIZE, "Width of the frames in pixels.", 1, MAX_WIDTH),
     Setting("height", DEFAULT_SIZE, "Height of the frames in pixels.", 1, MAX_WIDTH),
     Setting("samples", 1, "Samples a pixel: 1, or 4 for smooth edges.", 1, 4),
+    Setting("shadows", False, "Whether lights cast shadows."),
     Setting(
         "max_reply_bytes",
         GRPC_RECEIVE_BYTES,
@@ -84,7 +96,7 @@ OBSERVATIONS = "observations"
 
 VECTOR_SETTINGS = ("lanes", "first_lane", "autoreset")
 """Settings of CreateWorld that only vector worlds have."""
-_LISTS = ("seed", "first_lane")
+_LISTS = ("seed", "first_lane", VARIATION)
 """Settings that may be lists, with an element for each lane."""
 _MASKS = ("seed_mask", "reset_mask")
 """Settings of ResetWorld that are lists of bools, with an element for each lane."""
@@ -107,6 +119,16 @@ class WorldSettings:
     seeds: LaneSeeds
     autoreset: Autoreset
     action_repeat: int
+    variations: "WorldVariations"
+
+
+@dataclass(frozen=True)
+class WorldVariations:
+    """Settings of what varies in a world: as given, and parsed."""
+
+    given: Mapping[str, object]
+    randomisation: Randomisation | None
+    choice: VariationChoice
 
 
 @dataclass(frozen=True)
@@ -117,6 +139,7 @@ class JoinSettings:
     width: int
     height: int
     samples: int
+    shadows: bool
     max_reply_bytes: int
     shm: bool
     agent: int | None
@@ -137,6 +160,7 @@ class ResetSettings:
     """Lanes that start over with their seed. None: all, if there are seeds."""
     is_reset: NDArray[np.bool_] | None
     """Lanes that begin an episode with the next step. None: all."""
+    variations: WorldVariations
 
 
 def refusal(error: SettingError) -> RequestError:
@@ -154,6 +178,7 @@ def parse_world_settings(given: Mapping[str, object]) -> WorldSettings:
     single = {name: value for name, value in given.items() if name not in lists}
     try:
         values = parse_settings((*WORLD_SETTINGS, *family.settings), single, _OF_OTHER_REQUESTS)
+        variations = parse_variations(given, int(values["lanes"]), "lanes" in given)
     except SettingError as error:
         raise refusal(error) from error
     is_vector = "lanes" in given
@@ -178,6 +203,7 @@ def parse_world_settings(given: Mapping[str, object]) -> WorldSettings:
         seeds=LaneSeeds(seed, numbers, lanes),
         autoreset=Autoreset(values["autoreset"]),
         action_repeat=int(values["action_repeat"]),
+        variations=variations,
     )
 
 
@@ -203,6 +229,7 @@ def parse_join_settings(
         width=width,
         height=height,
         samples=samples,
+        shadows=bool(parsed["shadows"]),
         max_reply_bytes=int(parsed["max_reply_bytes"]),
         shm=bool(parsed["shm"]),
         agent=int(parsed["agent"]) if "agent" in given else None,
@@ -224,15 +251,21 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
     if fixed:
         raise InvalidArgument(f"setting {fixed[0]!r} cannot change: create another world instead")
     lanes = len(world.lanes)
-    changed = {name: value for name, value in given.items() if name not in ("seed", *_MASKS)}
-    own = {**world.settings, **changed}
+    changed = {name: value for name, value in given.items() if name not in ("seed", VARIATION, *_MASKS)}
+    own = {**world.settings, **own_settings(changed)}
     family = world.pool.family
     seed = given.get("seed")
     try:
         parse_settings(family.settings, own, {**_OF_OTHER_REQUESTS, **dict.fromkeys(_COMMON, "CreateWorld")})
+        varied = {name: value for name, value in given.items() if name in VARIATION_NAMES}
+        variations = parse_variations({**own, **world.variations.given, **varied}, lanes, world.is_vector)
         seeds = None if seed is None else _parse_seeds(world, seed)
     except SettingError as error:
         raise refusal(error) from error
+    if VARIATION in given and variations.randomisation is None:
+        raise InvalidArgument(
+            f"setting {VARIATION!r} of a world where nothing varies: expected some `vary_…` above 0, or a `distraction`"
+        )
     is_reseeded, is_reset = (_parse_mask(name, given[name], lanes) if name in given else None for name in _MASKS)
     if is_reseeded is not None and not isinstance(seed, list):
         raise InvalidArgument("setting 'seed_mask' without a list in 'seed': expected a seed for each lane beside it")
@@ -249,11 +282,40 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
             raise InvalidArgument(
                 f"setting 'reset_mask' with {min(changed)!r}: expected none of the family's beside it"
             )
+        if VARIATION in given:
+            variations = _replace_numbers(variations, world.variations.choice, is_reset)
         if seeds is not None:
             is_reseeded = is_reset if is_reseeded is None else is_reseeded & is_reset
     if seeds is not None and is_reseeded is not None:
         seeds = world.seeds.replaced(seeds, is_reseeded)
-    return ResetSettings(own, seeds, is_reseeded, is_reset)
+    return ResetSettings(own, seeds, is_reseeded, is_reset, variations)
+
+
+def parse_variations(given: Mapping[str, object], lanes: int, is_vector: bool) -> WorldVariations:
+    """Check the settings of what varies, among those that are given for a world with so many lanes."""
+    is_distracted = given.get(DISTRACTION, NONE) != NONE
+    given = {name: value for name, value in given.items() if name in VARIATION_NAMES}
+    single = {name: value for name, value in given.items() if not isinstance(value, list)}
+    values = parse_settings(VARIATION_SETTINGS, single)
+    numbers = None
+    if isinstance(given.get(VARIATION), list):
+        if not is_vector:
+            raise InvalidArgument(f"a list in setting {VARIATION!r} of a world without lanes: expected one number")
+        numbers = tuple(_parse_list(VARIATION, given[VARIATION], lanes))
+    return WorldVariations(given, read_randomisation(values, is_distracted), read_choice(values, single, numbers))
+
+
+def _replace_numbers(
+    variations: WorldVariations, before: VariationChoice, is_reset: NDArray[np.bool_]
+) -> WorldVariations:
+    """Return variations whose numbers are new in the lanes that are reset, and as before in the others."""
+    numbers = [np.broadcast_to(one.numbers, is_reset.shape) for one in (variations.choice, before)]
+    mixed = tuple(np.where(is_reset, *numbers).tolist())
+    return replace(
+        variations,
+        given={**variations.given, VARIATION: list(mixed)},
+        choice=replace(variations.choice, numbers=mixed),
+    )
 
 
 def _with_lists(given: Mapping[str, object]) -> dict[str, object]:

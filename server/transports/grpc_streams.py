@@ -200,6 +200,11 @@ class Stream:
         self._reply = reply
         self._wake()
 
+    @property
+    def waiting_requests(self) -> int:
+        """Number of requests whose reply is not written yet."""
+        return self._unanswered
+
     def drain(self) -> None:
         """Answer the requests so far, accept no more, and end the stream."""
         self._is_draining = True
@@ -303,6 +308,11 @@ class Streams:
         self._is_draining = True
         for stream in self._open:
             stream.drain()
+
+    @property
+    def waiting_requests(self) -> int:
+        """Number of requests whose reply is not written yet; any thread may read it."""
+        return sum(stream.waiting_requests for stream in list(self._open))
 
     async def have_ended(self) -> None:
         """Wait until no stream is left."""

@@ -15,6 +15,7 @@ from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, is_loop
 from worldloom.protos.local_frames import ABSTRACT, socket_name
 
 _PROBE_TIMEOUT_S = 2.0
+_BACKLOG = 128
 _LOCAL_BACKLOG = 1024
 """Connections to the local socket that may wait while the engine is busy, such as those of many clients at once."""
 
@@ -23,8 +24,8 @@ class ListenError(OSError):
     """An address that cannot be listened on. The text says why."""
 
 
-def check_free(address: Address) -> None:
-    """Raise ListenError if an address is in use or not available. Stale socket files are removed.
+def check_free(address: Address, option: str = "--listen") -> None:
+    """Raise ListenError, which names the option, if an address is in use or not available. Stale files are removed.
 
     gRPC itself silently replaces the socket file of a running server, and does not say why it cannot bind a port.
     """
@@ -32,7 +33,7 @@ def check_free(address: Address) -> None:
         _check_path(address)
     else:
         for family, number in _resolve(address):
-            _check_port(address, family, number)
+            _check_port(address, family, number, option)
 
 
 def listen(
@@ -52,6 +53,28 @@ def listen(
         # Each numeric address separately: of a name with several, gRPC would accept any one.
         port = _add(server, address, str(TcpAddress(number, port)), credentials)
     return TcpAddress(address.host, port)
+
+
+def listen_tcp(
+    address: TcpAddress, at_the_end: contextlib.ExitStack, option: str = "--listen"
+) -> tuple[list[socket.socket], TcpAddress]:
+    """Listen on all numeric addresses of a host; return the sockets, and the address with its actual port."""
+    check_free(address, option)
+    listeners: list[socket.socket] = []
+    port = address.port
+    for family, number in _resolve(address):
+        listener = at_the_end.enter_context(socket.socket(family))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            listener.bind((number, port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from None
+        port = listener.getsockname()[1]
+        listeners.append(listener)
+    return listeners, TcpAddress(address.host, port)
 
 
 def listen_locally(
@@ -114,7 +137,7 @@ def _is_there(family: socket.AddressFamily, number: str) -> bool:
     return True
 
 
-def _check_port(address: TcpAddress, family: socket.AddressFamily, number: str) -> None:
+def _check_port(address: TcpAddress, family: socket.AddressFamily, number: str, option: str) -> None:
     try:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: closed connections do not count
@@ -122,7 +145,7 @@ def _check_port(address: TcpAddress, family: socket.AddressFamily, number: str) 
             probe.listen()
     except OSError as error:
         hint = {
-            errno.EADDRINUSE: "another server may be running there: stop it, or take another port with --listen; port "
+            errno.EADDRINUSE: f"another server may be running there: stop it, or take another port with {option}; port "
             "0 picks a free one",
             errno.EACCES: "ports below 1024 are for the system; take a higher one",
             errno.EADDRNOTAVAIL: "this machine has no such address",

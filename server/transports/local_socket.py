@@ -104,6 +104,11 @@ class LocalSocket:
         self._stopped_beats: dict[LocalStream, int] = {}
         """Heartbeats in a row at which the peer of a stream was stopped."""
 
+    @property
+    def waiting_requests(self) -> int:
+        """Number of requests whose reply is not written yet; any thread may read it."""
+        return sum(stream.is_waiting for stream in list(self._streams))
+
     def start(self) -> None:
         """Accept connections."""
         self.engine.post(self._listen)

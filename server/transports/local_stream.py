@@ -58,6 +58,11 @@ class LocalStream:
         """Descriptor to send with the next frame: a copy, which belongs to this object."""
         self._is_closed = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """The engine has a request of this stream, or its last reply is not written yet."""
+        return self._is_busy or bool(self._unsent)
+
     def watch(self) -> None:
         """Wait for events of the socket."""
         events = READABLE | URGENT | INPUT_ENDED | ONLY_CHANGES | (WRITABLE if self._unsent else 0)

@@ -530,3 +530,15 @@ def test_transports_can_be_mixed(three: list[ServerProcess]) -> None:
             player = Player(env)
             player.step(30)
     check_same(player, reference(30, **SQUARE), np.arange(LANES))
+
+
+def test_a_camera_is_known_in_all_lanes_wherever_they_are(three: list[ServerProcess]) -> None:
+    given: dict[str, Any] = {**GIVEN, "settings": {}, "observations": ["eye.depth"], "seed": 2}
+    with VectorEnv(addresses(three), "maze", 7, **given) as env, VectorEnv("local", "maze", 7, **given) as local:
+        for each in (env, local):
+            each.reset()
+            each.step({"move": np.ones((7, 2), np.float32), "turn": np.ones(7, np.float32)})
+        found, expected = env.camera(), local.camera()
+        assert found.half_height.tolist() == expected.half_height.tolist()
+        assert (found.near, found.far, found.is_orthographic) == (expected.near, expected.far, False)
+        assert np.array_equal(found.pose, expected.pose)

@@ -355,7 +355,7 @@ def test_masks_of_resets() -> None:
         for bad in (np.ones(3, bool), np.ones(2), [[True, False]]):
             with pytest.raises(ValueError, match=re.escape("expected bool [2], true for a reset")):
                 env.reset(options={"reset_mask": bad})
-        with pytest.raises(ValueError, match="expected none, or 'reset_mask' alone"):
+        with pytest.raises(ValueError, match="expected none, 'reset_mask' or 'variation'"):
             env.reset(options={"reset_mask": np.ones(2, bool), "other": 1})
         env.reset(options={"reset_mask": [True, False]})
 

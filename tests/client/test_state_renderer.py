@@ -257,6 +257,7 @@ def test_a_quaternion_of_length_0_is_refused_with_its_place(draw: MujocoRenderer
         ({"model": FAR_AWAY}, ServerError, "near and far planes are at .*a body may be too far away"),
         ({"model": MOCAP, "cameras": ["front"]}, ValueError, "'front' is not the model's: expected some of .*side"),
         ({"model": MOCAP, "outputs": ["rbg"]}, ValueError, "'rbg' does not exist: expected some of rgb"),
+        ({"model": MOCAP, "outputs": ["flow"]}, ValueError, "'flow' is of a step, and states have none before them"),
         ({"model": MOCAP, "cameras": "side"}, TypeError, r"a list of names, such as \['side'\]"),
         ({"model": MOCAP, "cameras": -1}, TypeError, r"cameras is -1: expected a list of names, such as \['side'\]"),
         ({"model": "."}, ValueError, "which is no file"),

@@ -25,7 +25,7 @@ TRANSPORTS = {
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "catch": ({"rows": 4}, ["eye.rgb", "eye.segmentation", "ball", "paddle", "discount"]),
     "cartpole": ({"max_steps": 9}, ["eye.rgb", "eye.depth", "eye.gray", "pose"]),
-    "maze": ({"max_steps": 7, "size": 7}, ["eye.rgb", "map.rgb", "eye.depth", "position", "goals_left", "step_type"]),
+    "maze": ({"max_steps": 7, "size": 7}, ["eye.rgb", "map.rgb", "eye.normals", "position", "goals_left", "step_type"]),
 }
 
 

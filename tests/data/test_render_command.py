@@ -98,6 +98,11 @@ def test_png_files_and_films(folder: Path, states: dict[str, np.ndarray], expect
             metres = np.asarray(image) / 1000
         shown = np.minimum(expected["side.depth"][state], 65.535)
         assert np.abs(metres - shown).max() <= 0.00051  # half a millimetre, and the rounding of float32
+    assert render("--states", "states.npz", "--output", "normals", "--range", "10:12", "-o", "normals.npy") == 0
+    assert render("--states", "states.npz", "--output", "normals", "--range", "10:12", "-o", "normals") == 0
+    with Image.open(folder / "normals/000011.png") as image:
+        apart = np.asarray(image) / 127.5 - 1 - np.load(folder / "normals.npy")[1]
+    assert np.abs(apart).max() <= 0.5001 / 127.5  # half a level
     assert len(list((folder / "frames/side.rgb").iterdir())) == 20
     assert json.loads((folder / "frames/frames.json").read_text())["count"] == 20
     assert render("--states", "states.npz", "--range", ":20", "-o", "film.webp") == 0

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from scripts import render_faults
-from scripts.support.server_process import WORLDLOOM
 from worldloom.data import Collector, render_job
 from worldloom.server import cli
 
@@ -152,18 +151,29 @@ def test_a_full_disk_is_told_alike_for_all_outputs() -> None:
     assert done.stdout.count("cannot write the frames: No space left on device") == 3
 
 
+NOTES_OFTEN = """
+import sys
+from worldloom.data import render_job
+from worldloom.server import cli
+render_job._CHECKPOINT_S, render_job._MAX_PART = 0.1, 256
+sys.exit(cli.main())
+"""
+"""The command with smaller parts and ten times as many lines of the journal: few states are enough to be killed."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["npy", "png", "dataset"])
 def test_a_killed_run_goes_on_to_the_same_bytes(folder: Path, kind: str) -> None:
     (folder / "arm.xml").write_text(MODEL)
-    steps = {"npy": 80_000, "png": 14_000, "dataset": 40_000}[kind]  # some seconds, of which each is noted
+    steps = {"npy": 16_000, "png": 2_800, "dataset": 8_000}[kind]  # parts enough for two kills
     Collector("out", "mujoco", settings={"xml": MODEL}, observations=["qpos"], lanes=4, steps=steps, seed=1).run()
     place = {"npy": "x.npy", "png": "x", "dataset": "x"}[kind]
     words = ["--model", "arm.xml", "--states", "out", "--size", "48", "--renderer", "cpu", "--as", kind]
     assert cli.main(["render", *words, "-o", f"whole-{place}"]) == 0
     journal, kills = folder / f"{place}.partial.jsonl", 0
     while True:
-        run = subprocess.Popen([WORLDLOOM, "render", *words, "-o", place], stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-c", NOTES_OFTEN, "render", *words, "-o", place]
+        run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         noted = journal.read_bytes().count(b"\n") if journal.exists() else 0
         while run.poll() is None and kills < 2:
             if journal.exists() and journal.read_bytes().count(b"\n") > max(1, noted):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from worldloom.protos.addresses import TcpAddress, UnixAddress
 from worldloom.render.choose import NAMES
 from worldloom.server import cli
-from worldloom.server.config import OPTIONS, Limits, ServeConfig, add_config_flags, read_config
+from worldloom.server.config import OPTIONS, Limits, ServeConfig, WebOptions, add_config_flags, read_config
 from worldloom.server.options import ConfigError, Option
 
 DEFAULTS = ServeConfig()
@@ -39,8 +39,8 @@ def test_nothing_said_is_the_defaults() -> None:
 
 
 def test_every_field_is_an_option() -> None:
-    fields = [*dataclasses.fields(ServeConfig), *dataclasses.fields(Limits)]
-    assert {option.field for option in OPTIONS} == {field.name for field in fields} - {"limits"}
+    fields = [field for config in (ServeConfig, WebOptions, Limits) for field in dataclasses.fields(config)]
+    assert {option.field for option in OPTIONS} == {field.name for field in fields} - {"page", "limits"}
     assert all(option.text.endswith(".") for option in OPTIONS)
 
 
@@ -55,6 +55,7 @@ EXAMPLES: dict[str, tuple[Any, list[str], str]] = {
     "renderer": ("gl", ["gl"], '"gl"'),
     "family": (("a:B",), ["a:B"], '["a:B"]'),
     "model-dir": ((Path("a"), Path("b")), ["a", "b"], '["a", "b"]'),
+    "texture-dir": ((Path("a"), Path("b")), ["a", "b"], '["a", "b"]'),
     "gym-id": (("Ant*", "a/B-v0"), ["Ant*", "a/B-v0"], '["Ant*", "a/B-v0"]'),
     "gym-import": (("a.b",), ["a.b"], '["a.b"]'),
     "gym-kwarg": (("speed",), ["speed"], '["speed"]'),
@@ -64,6 +65,8 @@ EXAMPLES: dict[str, tuple[Any, list[str], str]] = {
     "token-file": (Path("t"), ["t"], '"t"'),
     "local-socket": ("/a", ["/a"], '"/a"'),
     "local-socket-user": (("root", "7"), ["root", "7"], '["root", "7"]'),
+    "web": ("localhost:7", ["localhost:7"], '"localhost:7"'),
+    "web-host": (("a.example", "b"), ["a.example", "b"], '["a.example", "b"]'),
     "log-level": ("error", ["error"], '"error"'),
     "log-format": ("json", ["json"], '"json"'),
     **{name: (Path(file), [file], f'"{file}"') for name, file in TLS.items()},
@@ -83,10 +86,37 @@ def test_flag_and_key_mean_the_same(option: Option, tmp_path: Path) -> None:
         if option.name in TLS and name != option.name:
             given += [f"--{name}", file]
             lines.append(f"{name} = '{file}'")
+    if option.name.startswith("web-"):  # nor do these
+        given += ["--web", "localhost:7"]
+        lines.append("web = 'localhost:7'")
     by_words, by_file = read(*given), from_file(tmp_path, "\n".join(lines))
     assert by_words == by_file != DEFAULTS
-    owner = by_words if hasattr(by_words, option.field) else by_words.limits
+    owner = next(one for one in (by_words, by_words.page, by_words.limits) if hasattr(one, option.field))
     assert getattr(owner, option.field) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--web-control"], "--web-control without --web: expected --web HOST:PORT with it"),
+        (["--web", "unix:/a"], "--web is 'unix:/a': expected HOST:PORT, which browsers can open"),
+        (["--web", "9080"], "--web '9080' is not an address: expected HOST:PORT such as"),
+        (["--web", "0.0.0.0:9080"], "--web '0.0.0.0:9080' can be opened from other machines: expected --token-file"),
+        (["--web", "host:1", "--token-file", "t"], "--web 'host:1' can be opened from other machines"),
+        (["--web", "localhost:1", "--web-percent", "101"], "--web-percent is 101: expected 100 at most"),
+        (["--web", "localhost:1", "--web-host", "http://a"], "--web-host is 'http://a': expected a host's name"),
+        (["--web", "localhost:1", "--web-host", "a:80"], "--web-host is 'a:80': expected a host's name"),
+    ],
+)
+def test_options_of_the_page_that_are_refused(words: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        read(*words)
+
+
+def test_a_page_beyond_this_machine() -> None:
+    tls = ["--tls-cert", "c", "--tls-key", "k", "--token-file", "t"]
+    assert read("--web", "0.0.0.0:0", *tls).page.web_address == TcpAddress("0.0.0.0", 0)
+    assert read("--web", "0.0.0.0:0", "--insecure").page.web_address == TcpAddress("0.0.0.0", 0)
 
 
 def test_the_command_line_wins(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ class EmptyScene:
     labels = ("sky",)
     cameras = (Camera("eye", "Draws nothing."),)
     not_drawn = ()
+    row_groups = (0,)
 
     def __init__(self, model: Any, assets: AssetLibrary, task_placed: Any = (), eye: Any = None) -> None:
         pass

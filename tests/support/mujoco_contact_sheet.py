@@ -33,7 +33,7 @@ LEGEND = (
 )
 
 
-def pair(domain: str, task: str, renderer: Renderer) -> tuple[U8, str]:
+def pair(domain: str, task: str, renderer: Renderer, shadows: bool) -> tuple[U8, str]:
     """Draw a state of a task by worldloom and by MuJoCo, side by side, and describe the difference."""
     environment = TaskEnvironment(domain, task, None).environment
     environment.reset()
@@ -41,9 +41,9 @@ def pair(domain: str, task: str, renderer: Renderer) -> tuple[U8, str]:
     for _ in range(STEPS):
         environment.step(rng.uniform(spec.minimum, spec.maximum))
     model, data = environment.physics.model.ptr, environment.physics.data.ptr
-    ours, theirs = WorldloomFrames(model, renderer), MujocoFrames(model, WIDTH, HEIGHT)
+    ours, theirs = WorldloomFrames(model, renderer), MujocoFrames(model, WIDTH, HEIGHT, shadows)
     name = ours.model_scene.cameras[0].name if model.cam(0).name == "eye" else model.cam(0).name
-    (mine,) = ours.see([data], name, WIDTH, HEIGHT)
+    (mine,) = ours.see([data], name, WIDTH, HEIGHT, shadows)
     wanted = theirs.see(data, 0, ours.model_scene, WIDTH, HEIGHT)
     theirs.close()
     difference = compare_frames(mine, wanted)
@@ -52,7 +52,7 @@ def pair(domain: str, task: str, renderer: Renderer) -> tuple[U8, str]:
     return both, f"{100 * difference.labels:.1f} % · {difference.color:.1f}"
 
 
-def lay_out_sheet(renderer: Renderer) -> U8:
+def lay_out_sheet(renderer: Renderer, shadows: bool) -> U8:
     """Draw all pairs in a grid, with their names."""
     shown = [(domain, tasks[0]) for domain, tasks in TASKS.items()]
     shown = sorted([*shown, *MORE])
@@ -62,7 +62,7 @@ def lay_out_sheet(renderer: Renderer) -> U8:
     sheet[:] = PAPER
     for number, (domain, task) in enumerate(shown):
         top, left = number // COLUMNS * cell_height + MARGIN // 2, number % COLUMNS * cell_width + MARGIN
-        both, words = pair(domain, task, renderer)
+        both, words = pair(domain, task, renderer, shadows)
         sheet[top + TITLE : top + TITLE + HEIGHT, left : left + both.shape[1]] = both
         write_text(sheet, f"{domain} {task}".replace("_", " "), left, top + TITLE // 2, INK, 15)
         write_text(sheet, words, left + both.shape[1], top + TITLE // 2, FAINT, 12, from_right=True)
@@ -77,9 +77,11 @@ def main() -> None:
     """Draw the sheet and write it."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("file", help="the PNG file to write")
-    file = arguments.parse_args().file
+    arguments.add_argument("--shadows", action="store_true", help="draw shadows")
+    args = arguments.parse_args()
+    file = args.file
     renderer = make_renderer("cpu")
-    sheet = lay_out_sheet(renderer)
+    sheet = lay_out_sheet(renderer, args.shadows)
     renderer.close()
     Image.fromarray(sheet).save(file)
     print(f"wrote {file}: {sheet.shape[1]} x {sheet.shape[0]} pixels, {os.path.getsize(file) / 1e6:.2f} MB")

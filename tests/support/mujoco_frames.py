@@ -61,14 +61,16 @@ class WorldloomFrames:
         """Write what does not move into some of the lanes; `model` is their own if they have one."""
         self.model_scene.write_static(self.scales, lanes, self.scene, self.lanes[lanes], model)
 
-    def see(self, simulations: list[mujoco.MjData], camera: str, width: int, height: int) -> list[Frame]:
+    def see(
+        self, simulations: list[mujoco.MjData], camera: str, width: int, height: int, shadows: bool = False
+    ) -> list[Frame]:
         """Draw the frame of a camera in each of these simulations."""
         addresses: I64 = np.array([field_addresses(data) for data in simulations])
         lanes = self.lanes[: len(simulations)]
         self.model_scene.write_poses(addresses, self.scales, np.arange(len(lanes)), self.scene, lanes)
         pose, half_height, orthographic, near, far = self.model_scene.place_camera(addresses, camera)
         outputs = RGB | SEGMENTATION
-        views = fill_views(lanes.copy(), pose, orthographic, half_height, near, far, width, height, outputs, 1)
+        views = fill_views(lanes.copy(), pose, orthographic, half_height, near, far, width, height, outputs, 1, shadows)
         offsets, size = lay_out(views)
         arena = allocate_arena(size)
         self._renderer.draw(self.scene, views, arena, offsets)
@@ -82,17 +84,17 @@ class WorldloomFrames:
 
 
 class MujocoFrames:
-    """Frames drawn by MuJoCo up to a size, without shadows, reflections and multisampling.
+    """Frames drawn by MuJoCo up to a size, without reflections and multisampling, and without shadows unless asked for.
 
     They are drawn on a separate thread: an OpenGL context is current on one thread, and other tests have their own.
     """
 
-    def __init__(self, model: mujoco.MjModel, width: int, height: int) -> None:
+    def __init__(self, model: mujoco.MjModel, width: int, height: int, shadows: bool = False) -> None:
         self._model = model
         self._thread = ThreadPoolExecutor(1)
         self._scene = mujoco.MjvScene(model, maxgeom=2000)
-        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
-            self._scene.flags[flag] = 0
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = shadows
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
         self._thread.submit(self._open, width, height).result(TIMEOUT_S)
 
     def see(self, data: mujoco.MjData, camera: int, model_scene: ModelScene, width: int, height: int) -> Frame:
@@ -154,12 +156,12 @@ def labels_by_id(model: mujoco.MjModel, scene: mujoco.MjvScene, labels: tuple[st
 def compare_frames(ours: Frame, theirs: Frame) -> FrameDifference:
     """Compare a frame of worldloom with one of MuJoCo."""
     agree = ours.labels == theirs.labels
-    inside = agree & _is_interior(ours.labels) & _is_interior(theirs.labels)
+    inside = agree & find_interior(ours.labels) & find_interior(theirs.labels)
     apart = np.abs(ours.rgb.astype(np.int64) - theirs.rgb).mean(axis=-1)
     return FrameDifference(float(agree.mean()), float(apart[inside].mean()) if inside.any() else 0.0)
 
 
-def _is_interior(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def find_interior(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return the pixels whose neighbours, up to eight, all have the same label."""
     framed = np.pad(labels, 1, mode="edge")
     across = (framed[:, 1:-1] == framed[:, :-2]) & (framed[:, 1:-1] == framed[:, 2:])

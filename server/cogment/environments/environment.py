@@ -390,6 +390,6 @@ class TrialWorlds:
 
     def _send(self, pending: Any, reply: Reply) -> None:
         if isinstance(reply, RequestError):
-            self._engine.counters.refusals += 1
+            self._engine.counters.count_refusal(reply.code)
             log.debug("request refused", code=reply.code, text=str(reply))
         self._route.send(pending, reply)

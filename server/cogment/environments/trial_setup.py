@@ -91,6 +91,7 @@ def create_trial_world(engine: Engine, start: TrialStart, when_over: Callable[[T
             )
         layout_cache = engine.layout_cache(observation_layout)
         actors = [_join(directory, world, index, one, layout_cache) for index, one in enumerate(start.actors)]
+        world.trial_id = start.trial_id
         _check_size(actors, engine.limits.max_reply_bytes)
     except RequestError:
         directory.destroy(world)
@@ -196,6 +197,7 @@ def _join(
 ) -> WorldActor:
     try:
         agent = directory.join(world, {**one.join_settings, "agent": agent_index}, layout_cache)
+        agent.owner = f"actor {agent_index} ({one.id})"
         return WorldActor(agent, one.takes_deltas)
     except RequestError as error:
         text = re.sub(r"(the join )?setting 'observations'", _REQUESTED, str(error))

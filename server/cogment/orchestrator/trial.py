@@ -14,6 +14,7 @@ in `trial_state.py`. Everything runs on the event loop.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 from worldloom.protos.cogment.api import environment_pb2 as env_api
@@ -281,9 +282,10 @@ class Trial:
         self, trial_id: str, actors: Actors, run: TrialRun, when_over: Callable[["Trial", Ending], None]
     ) -> None:
         self.id = trial_id
-        self._actors = actors
+        self.actors = actors
         self._run = run
         self._when_over = when_over
+        self.began_s = time.monotonic()
         self._ending: Ending | None = None
         self._start_reply: api.TrialStartReply | None = None
         """Reply for the client that started the trial, once everything has started."""
@@ -354,7 +356,7 @@ class Trial:
 
     async def _run_ticks(self) -> None:
         await self._run.start()
-        self._start_reply = self._build_start_reply(self._run.humans.join(-1) if self._actors.humans else None)
+        self._start_reply = self._build_start_reply(self._run.humans.join(-1) if self.actors.humans else None)
         self._has_started_or_ended.set()
         keeping_alive = asyncio.create_task(self._run.keep_alive())
         try:
@@ -389,7 +391,7 @@ class Trial:
         return self._ending
 
     def _build_start_reply(self, human: Actor | None) -> api.TrialStartReply:
-        reply = api.TrialStartReply(trial_id=self.id, actor_id=-1, actor_counts=self._actors.counts)
+        reply = api.TrialStartReply(trial_id=self.id, actor_id=-1, actor_counts=self.actors.counts)
         if human is not None:
             reply.actor_id = human.id
             reply.observation.CopyFrom(self._run.observation_of(human.id))

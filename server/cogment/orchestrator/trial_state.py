@@ -129,6 +129,10 @@ class HumanActors:
         self.mark_active()
         return human.actor
 
+    def has_joined(self, actor_id: int) -> bool:
+        """Return whether a client has joined as this human actor."""
+        return self._humans[actor_id].has_joined
+
     async def act(self, actor_id: int, content: bytes) -> TrialActionReply:
         """Give an actor's action and return the reply of its tick. Cancelling the call withdraws the action."""
         human = self._find(actor_id)
@@ -303,6 +307,8 @@ class RewardAccumulator:
         self.tick = 0
         """Current tick."""
         self.actor_count = actor_count
+        self.totals = [0.0] * actor_count
+        """Sum of the rewards of each actor, of the ticks that are closed."""
         self._humans = frozenset(humans)
         self._open: dict[int, list[list[Feedback]]] = {0: self._no_feedback()}
         self._late = self._no_feedback()
@@ -364,7 +370,9 @@ class RewardAccumulator:
         """Return the reward of each actor for a tick; from now on feedback for it is late."""
         given = self._open.pop(tick)
         self._size_bytes -= sum(map(_feedbacks_bytes, given))
-        return [combine_feedback(feedbacks) for feedbacks in given]
+        rewards = [combine_feedback(feedbacks) for feedbacks in given]
+        self.totals = [total + reward.value for total, reward in zip(self.totals, rewards, strict=True)]
+        return rewards
 
     def pop_late(self) -> list[list[Feedback]]:
         """Remove and return the late feedback of each actor."""

@@ -4,8 +4,11 @@ Runs on the event loop. Some of an ended trial is kept for a while, for calls th
 """
 
 import asyncio
+import time
 import uuid
+from collections import deque
 from functools import partial
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -28,7 +31,7 @@ from worldloom.server.cogment.orchestrator.remote_services import (
 )
 from worldloom.server.cogment.orchestrator.trial import Trial, TrialRun
 from worldloom.server.cogment.orchestrator.trial_state import Ending
-from worldloom.server.cogment.settings import BUILT_IN, Actors, TrialSettings, parse_actors
+from worldloom.server.cogment.settings import BUILT_IN, HUMAN, Actors, TrialSettings, parse_actors
 from worldloom.server.config import Limits
 from worldloom.server.engine.engine import SHUTTING_DOWN
 from worldloom.server.logs import Log
@@ -36,6 +39,9 @@ from worldloom.server.logs import Log
 log = Log("trials")
 
 _MAX_USER_ID_LENGTH = 1024
+_MAX_LISTED_ENDED = 50
+"""Ended trials that a summary lists."""
+_MAX_LISTED_REASON = 500
 _CLOSE_TIMEOUT_S = 5.0
 """Timeout for the agents and environments of all trials to end, when the server stops."""
 
@@ -57,6 +63,7 @@ class Trials:
         self._tasks: set[asyncio.Task[None]] = set()
         """Tasks of running trials, and of ended ones that are ending their agents and environment."""
         self._ended = EndedTrials()
+        self._latest_ended: deque[dict[str, Any]] = deque(maxlen=_MAX_LISTED_ENDED)
         self.draining = asyncio.Event()
         """Set when the server stops: no trial starts any more, and all are over."""
 
@@ -134,6 +141,14 @@ class Trials:
         else:
             await self._ended.late_calls(request.trial_id).send_messages(request.messages)
         return api.TrialMessageReply()
+
+    async def summary(self) -> dict[str, Any]:
+        """Return running trials and the latest ended ones as plain data, for people who watch."""
+        return {
+            "running": [_summary(trial) for trial in list(self._running.values())],
+            "ended": list(self._latest_ended),
+            "has_humans": any(actor.endpoint == HUMAN for actor in self._settings.params.actors),
+        }
 
     def final_reply(self, trial_id: str, actor_id: int) -> api.TrialActionReply | None:
         """Return the last reply to a human of a trial that has ended; None if there is no such trial."""
@@ -217,6 +232,9 @@ class Trials:
 
     def _remove(self, context: TrialContext, params: TrialParams, trial: Trial, ending: Ending) -> None:
         del self._running[trial.id]
+        self._latest_ended.appendleft(
+            {"id": trial.id, "ticks": trial.state.rewards.tick, "reason": ending.reason[:_MAX_LISTED_REASON]}
+        )
         ended = EndedTrial(ending)
         if trial.has_started:
             recorder = self._datalog.open_late(trial.id, context.user_id, params)
@@ -229,6 +247,28 @@ class Trials:
         if trial is not None and trial.has_started:
             return trial
         raise self._ended.error(trial_id)
+
+
+def _summary(trial: Trial) -> dict[str, Any]:
+    """Return what is known of a running trial as plain data."""
+    rewards, humans = trial.state.rewards, trial.state.humans
+    return {
+        "id": trial.id,
+        "seconds": time.monotonic() - trial.began_s,
+        "ticks": rewards.tick,
+        "state": "running" if trial.has_started else "starting",
+        "actors": [
+            {
+                "id": actor.id,
+                "class": actor.class_id,
+                "kind": "human" if actor.is_human else "agent",
+                "endpoint": actor.endpoint,
+                "has_joined": humans.has_joined(actor.id) if actor.is_human else trial.has_started,
+                "reward": rewards.totals[actor.id],
+            }
+            for actor in trial.actors.all
+        ],
+    }
 
 
 def _set_actor_order(params: TrialParams, actors: Actors) -> None:

@@ -116,9 +116,12 @@ def test_a_world_has_what_joining_it_shows(
     for setting in described["settings"]:
         assert values[f"world.settings.{setting['name']}"] == setting["value"]
     assert values["world.agents"] == described["agents"]
+    frames = [output for camera in described["cameras"] for output in camera["outputs"]]
+    by_name_only = {"actions": [], "observations": [one["name"] for one in frames if one["by_name_only"]]}
+    assert by_name_only["observations"]
     for group, of in (("actions", specs.actions), ("observations", specs.observations)):
         assert {key.split(".")[2] for key in values if key.startswith(f"world.{group}.")} == {
-            spec.name.replace(".", "/") for spec in of.values()
+            name.replace(".", "/") for name in (*(spec.name for spec in of.values()), *by_name_only[group])
         }
         for spec in of.values():
             check_against_spec(values, f"world.{group}.{spec.name.replace('.', '/')}", spec)

@@ -178,6 +178,15 @@ def test_the_version_needs_no_file(harness: EngineHarness, monkeypatch: pytest.M
     assert harness.stream().read("server.version") == expected
 
 
+def test_the_page_is_told_by_servers_that_have_one(harness: EngineHarness) -> None:
+    stream = harness.stream()
+    with refused("NOT_FOUND", "server.page"):
+        stream.read("server.page")
+    harness.engine.page_url = "https://[::]:9080/"
+    assert stream.read("server.page") == "https://[::]:9080/"
+    assert "server.page" in stream.list_properties("server")
+
+
 def test_what_the_properties_of_a_world_say(harness: EngineHarness) -> None:
     stream = joined(harness, "catch", rows=3, seed=2**64 - 1)
     assert stream.read("world.name") == stream.world

@@ -190,6 +190,26 @@ def test_settings_of_reset_are_those_of_join_and_the_others_stay(stream: Stream)
     stream.reset(agent=0)
 
 
+def test_shadows_are_a_choice_of_each_stream_and_of_each_join(harness: EngineHarness, cpu: CPURenderer) -> None:
+    """Views with and without them are drawn in one tick, in worlds of one pool."""
+    plain, shadowed = harness.stream(), harness.stream()
+    for one, shadows in ((plain, False), (shadowed, True)):
+        one.join(one.create("cartpole", seed=5), width=40, height=32, shadows=shadows)
+    direct = ReferenceWorld(cpu, "cartpole", 5)
+    frames = {}
+    for _ in range(2):
+        direct.step()
+        replies = harness.step_all(plain, shadowed, see=["eye.rgb"])
+        for reply, shadows in zip(replies, (False, True), strict=True):
+            frames[shadows] = direct.draw("eye.rgb", width=40, height=32, shadows=shadows)[0]
+            assert (reply.observations["eye.rgb"] == frames[shadows]).all()
+    assert (frames[True] != frames[False]).any()
+    shadowed.reset(shadows=False)
+    plain.reset(shadows=True)
+    replies = harness.step_all(plain, shadowed, see=["eye.rgb"])
+    assert (replies[0].observations["eye.rgb"] != replies[1].observations["eye.rgb"]).any()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"width": 0}, {"agent": 1}, {"samples": 2}, {"color": "red"}, {"observations": ["eye.rbg"]}, {"height": "high"}],
@@ -413,7 +433,9 @@ def test_a_stream_that_is_gone_is_sent_nothing(harness: EngineHarness) -> None:
     assert harness.engine.counters.streams == 1
 
 
-@pytest.mark.parametrize("name", ["width", "height", "samples", "max_reply_bytes", "shm", "agent", "observations"])
+@pytest.mark.parametrize(
+    "name", ["width", "height", "samples", "shadows", "max_reply_bytes", "shm", "agent", "observations"]
+)
 def test_settings_of_join_world_are_refused_by_create_world(harness: EngineHarness, name: str) -> None:
     stream = harness.stream()
     with refused(

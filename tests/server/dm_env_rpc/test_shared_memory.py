@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scripts.support.engine_streams import RUNNING, EngineHarness, Stream, refused
 from scripts.support.reference_world import ReferenceWorld
 from scripts.support.shared_memory import MappedSegment, segment_files
-from worldloom.kernels.outputs import OUTPUT_NAMES
+from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES
 from worldloom.render.cpu import CPURenderer
 
 SIZE: dict[str, Any] = {"width": 10, "height": 6}
-MAZE = [f"{camera}.{output}" for camera in ("eye", "map") for output in OUTPUT_NAMES]
+MAZE = [f"{camera}.{output}" for camera in ("eye", "map") for output in DEFAULT_OUTPUT_NAMES]
 CASES = {"catch": {"rows": 4}, "cartpole": {"max_steps": 5}, "maze": {"size": 5, "max_steps": 4}}
 
 

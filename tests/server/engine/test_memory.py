@@ -123,7 +123,7 @@ def test_a_large_family_goes_with_its_last_world_and_a_small_one_stays(
         assert [reference() for reference in gone] == [None] * 4
     finally:
         gc.enable()
-    assert [kind.name for kind, _ in directory.pools.by_key] == ["catch"]
+    assert [kind.name for kind, *_ in directory.pools.by_key] == ["catch"]
     assert directory.pools.size_bytes < counted - 20 * MIB
     assert max(released) > 20 * MIB
 

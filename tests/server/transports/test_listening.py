@@ -13,7 +13,7 @@ import pytest
 from worldloom.protos.addresses import Address, TcpAddress, UnixAddress, parse_listen_address
 from worldloom.server.config import Limits
 from worldloom.server.transports.grpc_streams import channel_options
-from worldloom.server.transports.listening import ListenError, check_free, listen
+from worldloom.server.transports.listening import ListenError, check_free, listen, listen_tcp
 
 TIMEOUT_S = 10.0
 
@@ -45,6 +45,16 @@ async def reach(*texts: str) -> list[str]:
                 await asyncio.wait_for(channel.channel_ready(), TIMEOUT_S)
         await server.stop(None)
     return [str(address) for address in found]
+
+
+def test_an_address_that_is_taken_names_the_option() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(1)
+        address = TcpAddress("127.0.0.1", other.getsockname()[1])
+        assert "take another port with --listen; port 0" in refusal(address)
+        with contextlib.ExitStack() as at_the_end, pytest.raises(ListenError, match="another port with --web; port 0"):
+            listen_tcp(address, at_the_end, "--web")
 
 
 def test_port_0_picks_a_free_one() -> None:

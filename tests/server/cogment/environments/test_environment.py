@@ -12,6 +12,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2 as rpc
 from scripts.support.messages import packed
 from scripts.support.reference_world import ReferenceWorld
 from tests.support.trial_engine import EngineHarness, Watcher, action, actor_class, config, same, starting, updating
+from worldloom.kernels.outputs import OUTPUT_NAMES
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.dm_env_rpc.session import Session
@@ -231,7 +232,7 @@ def test_a_class_that_requests_nothing_sees_nothing_and_nothing_is_drawn(harness
 def test_only_what_classes_request_is_drawn(harness: EngineHarness) -> None:
     classes = [actor_class("eyes", "eye.rgb"), actor_class("maps", "map.depth"), actor_class("blind", "reward")]
     harness.start("t", [2, 1, 1], config(*classes, family="maze"))
-    assert harness.engine.counters.frames == {"rgb": 2, "gray": 0, "depth": 1, "segmentation": 0}
+    assert harness.engine.counters.frames == {**dict.fromkeys(OUTPUT_NAMES, 0), "rgb": 2, "depth": 1}
     assert harness.engine.counters.draws == 1
 
 

@@ -23,7 +23,7 @@ from worldloom.protos.cogment.api import environment_pb2 as api
 from worldloom.protos.errors import AlreadyExists, FailedPrecondition, Internal, Unavailable
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.engine.world import WorldReset
+from worldloom.server.engine.resets import WorldReset
 from worldloom.worlds.registry import Registry
 
 IDLE = action()
@@ -286,7 +286,7 @@ def test_a_world_that_is_reset_under_its_trial_ends_it(faulty: EngineHarness) ->
     (world,) = faulty.engine.directory.worlds.values()
     told: list[str] = []
     reset = WorldReset(None, {}, lambda: told.append("reset"), lambda refusal: told.append("refused"))
-    faulty.engine.post(lambda: faulty.engine.reset_world(world, reset))
+    faulty.engine.post(lambda: faulty.engine.resets.begin(world, reset))
     reply = faulty.update("t", push, IDLE)
     assert reply.end_trial
     assert [one.value for one in before.feedbacks] == [0.75, 0.0]
