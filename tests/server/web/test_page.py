@@ -153,11 +153,14 @@ def test_tiles_that_swap_their_elements_go_on_showing_their_lanes(browser: Brows
             expect(page.locator(tile)).to_be_visible()
         page.evaluate(
             """() => {
-                const text = document.getElementById("filter-text")
-                for (const value of ["nothing has this name", ""]) {
-                    text.value = value
-                    text.dispatchEvent(new Event("input"))
+                const set = (id, value) => {
+                    const input = document.getElementById(id)
+                    input.value = value
+                    input.dispatchEvent(new Event("input"))
                 }
+                set("tile-rate", "8")  // watched from now on, and looked at again after a pause
+                set("filter-text", "nothing has this name")
+                set("filter-text", "")
             }"""
         )
         for tile in tiles:
