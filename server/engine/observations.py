@@ -23,7 +23,7 @@ from worldloom.server.engine.memory import MemoryBudget
 from worldloom.server.engine.replies import ReplyLayout
 from worldloom.server.engine.world_settings import JoinSettings
 from worldloom.worlds.describe import COMMON_OBSERVATIONS, common_observations
-from worldloom.worlds.family import Bound, Family, Spec
+from worldloom.worlds.family import Bound, Spec
 from worldloom.worlds.pool import Pool
 
 SHARED = "@shm"
@@ -169,7 +169,7 @@ class AgentSpecs:
         """Observations of ended episodes are offered, too."""
         self.actions: dict[int, Spec] = dict(enumerate(pool.family.actions, start=1))
         all_specs = _all_observations(pool, lanes, join_settings, has_final)
-        self.observations = {spec.uid: spec for spec in _select(all_specs, join_settings.observations, pool.family)}
+        self.observations = {spec.uid: spec for spec in _select(all_specs, join_settings.observations, pool)}
         if lanes is not None:
             layout_cache.check_size(self, tuple(self.observations.values()), "a request for all observations")
         by_name = {spec.name: spec for spec in all_specs}
@@ -306,11 +306,12 @@ def _final_observations(found: list[ObservationSpec], lanes: int) -> list[Observ
     return final
 
 
-def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None, family: Family) -> list[ObservationSpec]:
+def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None, pool: Pool) -> list[ObservationSpec]:
     """Return the observations with these names; without names all that are not offered by name only."""
     if names is None:
         return [spec for spec in all_specs if not spec.is_by_name_only]
     known = {spec.name: spec for spec in all_specs}
+    family = pool.family
     for name in names:
         if name not in known:
             # Variants are for clients that know of them: they have an '@' in the name that they ask for.
@@ -319,6 +320,7 @@ def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None, fam
                 if "@" in name
                 else [spec.name for spec in all_specs if spec.shared_frame is None and spec.final_of is None]
             )
+            listed += [spec.name for spec in pool.variation_specs if spec.name not in known]
             nearest = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
             if _is_of_step(name) and any(camera.is_drawn for camera in family.cameras):

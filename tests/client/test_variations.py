@@ -157,3 +157,9 @@ def test_wrong_numbers() -> None:
             env.reset(options={"variations": 1})
     with make(settings={}) as env, pytest.raises(ServerError, match="where nothing varies"):
         env.reset(options={"variation": 1})
+
+
+def test_misspelt_names_of_what_varies() -> None:
+    """They are offered by name only, and listed in errors all the same."""
+    with pytest.raises(ServerError, match=r"did you mean 'variation\.colors'.*expected some of .*, variation, "):
+        make(settings={"vary_colors": 0.5}, observations=["variation.colours"])

@@ -6,6 +6,7 @@ what Pillow reads (PNG, JPEG, GIF, WebP, TIFF, …), and arrays of uint8 [height
 are not read.
 """
 
+import contextlib
 import logging
 import os
 import re
@@ -111,7 +112,8 @@ def _acquire(
         known = _sets.setdefault(assets, {})
         if key not in known:
             size = assets.texture_size
-            found = build(size) if directory is None else _read_set(directory, size, first)
+            # All is read before anything is added: a set that cannot be used leaves nothing behind.
+            found = list(build(size) if directory is None else _read_set(directory, size, first))
             known[key] = [
                 (assets.add_textures({f"{key}: {word} {k}": frame for k, frame in enumerate(frames)}), len(frames))
                 for word, frames in found
@@ -146,10 +148,12 @@ def _find_set(name: str) -> Path:
             f"set of pictures {abbreviate(name)}: expected {BUILT_IN!r}, for this server has no others; start it with "
             f"--texture-dir DIRECTORY, or set {DIRECTORY_VARIABLE} where a program runs the engine itself"
         )
-    for directory in allowed if "\0" not in name else ():
-        wanted = (directory / name).resolve()
-        if wanted.is_relative_to(directory) and wanted.is_dir():
-            return wanted
+    for directory in allowed:
+        # A name that no path can have, as it is too long or has a null character, raises an error in the first call.
+        with contextlib.suppress(OSError, ValueError):
+            wanted = (directory / name).resolve(strict=True)
+            if wanted.is_relative_to(directory) and wanted.is_dir():
+                return wanted
     sets = sorted(
         {one.name for directory in allowed if directory.is_dir() for one in directory.iterdir() if one.is_dir()}
     )
@@ -169,7 +173,7 @@ def _read_set(directory: Path, size: int, first: int) -> Iterator[tuple[str, lis
     for path in paths[:_max_frames]:
         try:
             frames = list(islice(_frames_of(path, size), each))
-        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        except Exception as error:  # a damaged file: each decoder has errors of its own
             unread.append(f"{path} ({error})")
             continue
         if frames:
@@ -194,17 +198,26 @@ def _frames_of(path: Path, size: int) -> Iterator[U8]:
         for one in sorted(path.iterdir(), key=_natural):
             if one.is_file() and not one.name.startswith("."):
                 yield from islice(_frames_of(one, size), 1)
+    elif not path.is_file():
+        raise ValueError("neither a file nor a directory")  # reading a pipe or a device may never end
     elif path.suffix.lower() in _ARRAYS:
-        loaded = np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
-        for array in [loaded] if isinstance(loaded, np.ndarray) else loaded.values():
-            if array.dtype != np.uint8 or array.ndim not in (3, 4) or array.shape[-1] != 3 or not array.size:
-                raise ValueError(f"{array.dtype} {list(array.shape)}: expected uint8 [height, width, 3] or with frames")
-            for frame in array.reshape(-1, *array.shape[-3:]):
-                yield _resample(Image.fromarray(np.ascontiguousarray(frame)), size)
+        yield from _frames_of_arrays(path, size)
     else:
         with Image.open(path) as opened:
             for frame in ImageSequence.Iterator(opened):
                 yield _resample(frame.convert("RGB"), size)
+
+
+def _frames_of_arrays(path: Path, size: int) -> Iterator[U8]:
+    """Yield the frames of a file of NumPy, of one array or several."""
+    with path.open("rb") as file:
+        is_one = path.suffix.lower() == ".npy"
+        loaded = np.load(path, mmap_mode="r") if is_one else np.load(file, allow_pickle=False)
+        for array in [loaded] if is_one else loaded.values():
+            if array.dtype != np.uint8 or array.ndim not in (3, 4) or array.shape[-1] != 3 or not array.size:
+                raise ValueError(f"{array.dtype} {list(array.shape)}: expected uint8 [height, width, 3] or with frames")
+            for frame in array.reshape(-1, *array.shape[-3:]):
+                yield _resample(Image.fromarray(np.ascontiguousarray(frame)), size)
 
 
 def _resample(picture: Image.Image, size: int) -> U8:

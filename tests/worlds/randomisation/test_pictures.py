@@ -1,6 +1,7 @@
 """Sets of pictures: what is read of the operator's files, in which order and size, and what is refused."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +108,26 @@ def test_what_cannot_be_read_is_left_out_and_named(folder: Path, caplog: pytest.
         assert name in caplog.text
 
 
+def test_damaged_archives_and_pipes_are_left_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "train" / "archive.npz").write_bytes(b"PK\x03\x04 cut off")
+    for name in ("pipe.png", "pipe.npy"):  # to read one would take until somebody writes to it
+        os.mkfifo(folder / "train" / name)
+    with caplog.at_level(logging.WARNING):
+        assert len(find_clips(AssetLibrary(texture_size=SIZE), "train")) == 7
+    for name in ("archive.npz", "pipe.png", "pipe.npy"):
+        assert name in caplog.text
+
+
+def test_a_set_that_cannot_be_used_leaves_no_textures(folder: Path) -> None:
+    (folder / "broken").mkdir()
+    (folder / "broken" / "a.png").write_bytes(b"no picture")
+    assets = AssetLibrary(texture_size=SIZE)
+    before = assets.memory_bytes
+    with pytest.raises(SettingError, match="none that can be read"):
+        find_clips(assets, "broken")
+    assert assets.memory_bytes == before
+
+
 def test_a_set_has_a_limit(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     allow_texture_dirs([folder], max_frames=21)
     assert [frames for _, frames in find_clips(AssetLibrary(texture_size=SIZE), "train")] == [1, 1, 3, 3, 2, 2, 3]
@@ -121,7 +142,7 @@ def test_only_allowed_directories_are_read(folder: Path, tmp_path_factory: pytes
     outside = tmp_path_factory.mktemp("outside")
     save(outside / "secret" / "a.png", picture(1))
     (folder / "link").symlink_to(outside / "secret")
-    for name in ("../secret", str(outside / "secret"), "link", "nowhere", "train/1.png", "\0"):
+    for name in ("../secret", str(outside / "secret"), "link", "nowhere", "train/1.png", "\0", "x" * 300, "x/" * 3000):
         with pytest.raises(SettingError, match=r"expected one of built-in, (link, )?train, validation, or \. for all"):
             find_clips(assets, name)
     allow_texture_dirs([])
