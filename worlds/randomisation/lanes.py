@@ -57,8 +57,9 @@ class RandomisedLanes:
             missing = [name for name in physical if not family.physical_counts().get(name)]
             if missing:
                 raise SettingError(
-                    f"setting 'vary_{missing[0]}' is {physical[missing[0]]:g}: {family.name!r} has no {missing[0]} "
-                    "that could vary, expected 0; simulations of MuJoCo may have some: dmc, mujoco, and gym's own tasks"
+                    f"setting 'vary_{missing[0]}' is {physical[missing[0]]:g}: this world of {family.name!r} "
+                    f"has no {missing[0]} that could vary, expected 0; worlds that MuJoCo simulates may have some: of "
+                    "dmc, of mujoco but with drive 'state', and of gym's own tasks"
                 )
             family.vary_physics(physical)
         if len(physical) < len(amounts) and not any(camera.is_drawn for camera in family.cameras):

@@ -171,5 +171,5 @@ def test_gymnasiums_tasks_vary_too() -> None:
 
 @pytest.mark.parametrize("name", ["catch", "maze"])
 def test_families_without_a_simulation_of_mujoco_refuse(name: str) -> None:
-    with pytest.raises(SettingError, match=f"setting 'vary_masses' is 0.7: '{name}' has no masses that could vary"):
+    with pytest.raises(SettingError, match=f"setting 'vary_masses' is 0.7: this world of '{name}' has no masses that could vary"):
         Pool(find_family(name)({}, ASSETS), Scene(ASSETS), EVERYTHING)
