@@ -179,8 +179,8 @@ def finish_earlier(out: Path) -> dict[str, Any] | None:
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     told = []
-    for name in [name for name in now if before.get(name) != now[name]]:
-        was, is_now = before.get(name), now[name]
+    for name in [name for name in {**before, **now} if before.get(name) != now.get(name)]:
+        was, is_now = before.get(name), now.get(name)
         if name in ("states", "model"):  # a path, and sizes and times of files
             was, is_now = was[0] if isinstance(was, list) and was else was, is_now[0]
         files = ", or a file that it refers to," if name == "model" else ""
