@@ -100,4 +100,4 @@ def check_poses(model: mujoco.MjModel, data: mujoco.MjData, pool: Pool, lane: in
         np.testing.assert_array_equal(tube[:, 3], (0.5 * (start + end)).astype(np.float32))
         # The axis of a tube is half its length; a few roundings of float64, then one to float32.
         np.testing.assert_allclose(tube[:, 2], 0.5 * (end - start), atol=1e-7)
-        np.testing.assert_array_equal([one[:, 3] for one in spheres], np.float32([start, end]))
+        np.testing.assert_array_equal([one[:, 3] for one in spheres], np.array([start, end], np.float32))
