@@ -65,6 +65,7 @@ def make_command(description: Description) -> str | None:
     for name in ("samples", "action_repeat"):
         if arguments.get(name, 1) != 1:
             words += [f"--{name.replace('_', '-')}", str(arguments[name])]
+    words += ["--shadows"] if arguments.get("shadows", False) else []
     words += ["--format", description.format]
     words += ["--pictures", description.pictures] if description.format == "parquet" else []
     shard_mb = _find_shard_mb(description)
@@ -184,7 +185,7 @@ def _origin(description: Description) -> str:
     facts = [
         ("family", f"`{description.family}`"),
         *((f"setting `{name}`", f"`{_format_setting(value)}`") for name, value in description.settings.items()),
-        *((name.replace("_", " "), f"`{value}`") for name, value in description.arguments.items()),
+        *((name.replace("_", " "), f"`{_format_setting(value)}`") for name, value in description.arguments.items()),
         ("seed", f"`{description.seed}`"),
         ("policy", policy),
         ("renderer", description.renderer),

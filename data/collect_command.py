@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", type=parse_size, metavar="PIXELS", help="size of frames, such as 64 or 160x120 (default: 64)"
     )
     parser.add_argument("--samples", type=int, choices=(1, 4), help="samples per pixel (default: 1)")
+    parser.add_argument("--shadows", action="store_true", default=None, help="draw the shadows of lights")
     parser.add_argument(
         "--action-repeat", type=int, metavar="N", help="times that a step applies its actions (default: 1)"
     )
@@ -205,6 +206,7 @@ def _make_arguments(args: argparse.Namespace) -> dict[str, Any]:
         "policy",
         "seed",
         "samples",
+        "shadows",
         "action_repeat",
         "format",
         "pictures",

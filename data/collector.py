@@ -42,8 +42,8 @@ DEFAULT_SHARD_MB = 128
 MAX_WRITERS = 8
 _PACKAGES = ("worldloom", "numpy", "numba", "gymnasium", "pyarrow", "pillow", "simplejpeg", "mujoco", "dm_control")
 """Packages whose versions may change what is drawn, or the bytes of files."""
-_ARGUMENTS = {"width": 64, "height": 64, "samples": 1, "action_repeat": 1}
-"""Arguments of the env that change rows, and their defaults."""
+_ARGUMENTS = {"width": 64, "height": 64, "samples": 1, "shadows": False, "action_repeat": 1}
+"""Arguments of the env that change rows, and their defaults, which descriptions without them have."""
 
 
 class Collector:
@@ -63,6 +63,7 @@ class Collector:
         width: int | None = None,
         height: int | None = None,
         samples: int | None = None,
+        shadows: bool | None = None,
         action_repeat: int | None = None,
         format: Format | None = None,
         pictures: str | None = None,
@@ -92,6 +93,7 @@ class Collector:
             width: Width of frames in pixels; 64 by default.
             height: Height of frames in pixels; 64 by default.
             samples: Samples per pixel, 1 or 4.
+            shadows: True draws the shadows of lights.
             action_repeat: Times that each step applies its actions.
             format: `parquet` (the default), or `npy` for arrays that are mapped into memory.
             pictures: Encoding of frames in Parquet files: `raw`, `zstd:LEVEL`, `png:LEVEL`, `jpeg:QUALITY` or
@@ -125,6 +127,7 @@ class Collector:
             "width": width,
             "height": height,
             "samples": samples,
+            "shadows": shadows,
             "action_repeat": action_repeat,
             "format": format,
             "pictures": pictures,
@@ -228,8 +231,7 @@ class Collector:
             family, lanes = description.family, description.lanes
         else:
             family, lanes = given["family"], given.get("lanes", DEFAULT_LANES)
-            names = ("width", "height", "samples", "action_repeat", "settings", "observations")
-            arguments = {name: given[name] for name in names if name in given}
+            arguments = {name: given[name] for name in (*_ARGUMENTS, "settings", "observations") if name in given}
             self._seed = given.get("seed", secrets.randbits(32))
             arguments |= {"seed": self._seed, "first_lane": self._first_lane}
         return VectorEnv(self._address, family, lanes, **arguments, **self._env_arguments)
@@ -314,6 +316,8 @@ def _check_arguments(given: Mapping[str, Any], writers: int | None) -> None:
     for name, (least, greatest) in limits.items():
         if name in given:
             parse_integer(name, given[name], least, greatest)
+    if not isinstance(given.get("shadows", False), bool):
+        raise TypeError(f"shadows is {given['shadows']!r}: expected True or False")
     if writers is not None:
         parse_integer("writers", writers, 1, MAX_WRITERS)
     size = given.get("shard_mb", DEFAULT_SHARD_MB)
@@ -342,6 +346,7 @@ def _compare(description: Description, given: Mapping[str, Any]) -> None:
         "observations": [column.name for column in description.of_role("observation")],
         "settings": dict(description.settings),
         "format": description.format,
+        **_ARGUMENTS,
         **description.arguments,
     }
     given = dict(given)

@@ -98,6 +98,7 @@ def _info(args: argparse.Namespace) -> int:
         ("policy", description.policy),
         ("seed", str(description.seed)),
         ("settings", ", ".join(f"{name}={value}" for name, value in description.settings.items()) or "defaults"),
+        ("shadows", "drawn" if description.arguments.get("shadows", False) else "not drawn"),
         ("renderer", description.renderer),
     ]
     if description.parts:

@@ -165,7 +165,7 @@ class Description:
     policy_hash: str
     """Hash of the file that the policy is in; empty for policies of worldloom and those given as objects."""
     arguments: Mapping[str, Any]
-    """Further arguments of the env that change rows: width, height, samples, action_repeat."""
+    """Further arguments of the env that change rows: width, height, samples, shadows, action_repeat."""
     renderer: str
     """Renderer that drew the frames, `cpu` or `gl`, and its device."""
     versions: Mapping[str, str]

@@ -73,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", type=parse_size, default="64", metavar="PIXELS", help="size of frames, such as 84 or 160x120"
     )
     parser.add_argument("--samples", type=int, choices=(1, 4), default=1, help="samples per pixel")
+    parser.add_argument("--shadows", action="store_true", help="draw the shadows of lights")
     files = parser.add_argument_group("files")
     files.add_argument(
         "-o",
@@ -234,6 +235,7 @@ def _identify(args: argparse.Namespace, kind: str, states: StateFile, span: rang
         "output": _names(args.output, "output"),
         "size": list(args.size),
         "samples": args.samples,
+        **({"shadows": True} if args.shadows else {}),  # as journals without it are of runs without shadows
         "as": kind,
         "fps": args.fps if kind == "film" else None,
         "pictures": args.pictures,
@@ -281,6 +283,7 @@ def _open_renderer(args: argparse.Namespace, address: str, client_arguments: Map
         width=width,
         height=height,
         samples=args.samples,
+        shadows=args.shadows,
         cameras=_names(args.camera, "camera"),
         outputs=_names(args.output, "output") or (),
         **client_arguments,
@@ -320,6 +323,7 @@ def _make_command(args: argparse.Namespace, states: DatasetStates, forms: Mappin
     words += ["--output", ",".join(dict.fromkeys(name.rpartition(".")[2] for name in forms))]
     words += ["--size", "x".join(map(str, args.size))]
     words += ["--samples", str(args.samples)] if args.samples != 1 else []
+    words += ["--shadows"] if args.shadows else []
     words += ["--pictures", args.pictures] if args.pictures else []
     return shlex.join(words)
 

@@ -179,10 +179,10 @@ def finish_earlier(out: Path) -> dict[str, Any] | None:
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     told = []
-    for name in [name for name in now if before.get(name) != now[name]]:
-        was, is_now = before.get(name), now[name]
+    for name in [name for name in {**before, **now} if before.get(name) != now.get(name)]:
+        was, is_now = before.get(name), now.get(name)
         if name in ("states", "model"):  # a path, and sizes and times of files
-            was, is_now = was[0] if isinstance(was, list) and was else was, is_now[0]
+            was, is_now = (one[0] if isinstance(one, list) and one else one for one in (was, is_now))
         files = ", or a file that it refers to," if name == "model" else ""
         told.append(f"{is_now}{files} has changed since" if was == is_now else f"{name} was {was}, is {is_now}")
     return ", ".join(told) or "others"

@@ -25,6 +25,13 @@ def write_rgb(words: U32, first: int, pixels: int, arena: U8, start: int) -> Non
 
 
 @inlined
+def write_numbers(row: U8, size_bytes: np.uint64, arena: U8, start: np.uint64) -> None:
+    """Write the first bytes of a row of numbers to the arena from byte `start` on."""
+    for byte in range(size_bytes):
+        arena[start + byte] = row[byte]
+
+
+@inlined
 def write_gray(words: U32, out: U8) -> None:
     """Write the brightness of finished pixels."""
     for pixel in range(out.size):

@@ -9,6 +9,7 @@ import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.outputs import FLOW_COLUMN
+from worldloom.kernels.pixel_formats import write_numbers
 from worldloom.kernels.raster.cull import model_view
 from worldloom.kernels.raster.scratch import (
     INVERSE,
@@ -23,6 +24,7 @@ from worldloom.kernels.raster.scratch import (
     find_runs,
     first_pixel,
     row_start,
+    run_at,
 )
 from worldloom.kernels.tables import (
     F32,
@@ -65,8 +67,7 @@ def write_flow(
     for y in range(scratch.band[0], scratch.band[1]):
         row = first_pixel(owner, 0, y - scratch.band[0], width)
         for run in range(find_runs(owner, row, width, runs) if is_known else np.uint64(0)):
-            x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
-            record = np.uint64(owner[row + x_from])
+            x_from, x_to, record = run_at(owner, row, runs, run)
             if record == 0:
                 _write_background(views, view, previous, y, x_from, x_to, flow)
                 continue
@@ -76,9 +77,7 @@ def write_flow(
         if not is_known:
             for k in range(two * width):
                 flow[k] = 0.0
-        at = np.uint64(offsets[view, FLOW_COLUMN]) + np.uint64(y) * row_bytes
-        for byte in range(row_bytes):
-            arena[at + byte] = flow_bytes[byte]
+        write_numbers(flow_bytes, row_bytes, arena, np.uint64(offsets[view, FLOW_COLUMN]) + np.uint64(y) * row_bytes)
 
 
 @device_function

@@ -8,6 +8,7 @@ import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
 from worldloom.kernels.outputs import NORMALS_COLUMN
+from worldloom.kernels.pixel_formats import write_numbers
 from worldloom.kernels.raster.scratch import (
     INVERSE,
     NORMAL,
@@ -19,6 +20,7 @@ from worldloom.kernels.raster.scratch import (
     find_runs,
     first_pixel,
     row_start,
+    run_at,
 )
 from worldloom.kernels.tables import F32, F64, I32, I64, U8, AssetTable, InstanceTable, ViewTable
 
@@ -45,8 +47,7 @@ def write_normals(
     for y in range(scratch.band[0], scratch.band[1]):
         row = first_pixel(owner, 0, y - scratch.band[0], width)
         for run in range(find_runs(owner, row, width, runs)):
-            x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
-            record = np.uint64(owner[row + x_from])
+            x_from, x_to, record = run_at(owner, row, runs, run)
             if record == 0:
                 for k in range(three * x_from, three * x_to):
                     normals[k] = 0.0
@@ -65,8 +66,7 @@ def write_normals(
                 )
             _write_run(record, y + 0.5, x_from, x_to, record_floats, normals)
         at = np.uint64(offsets[view, NORMALS_COLUMN]) + np.uint64(y) * row_bytes
-        for byte in range(row_bytes):
-            arena[at + byte] = normal_bytes[byte]
+        write_numbers(normal_bytes, row_bytes, arena, at)
 
 
 @device_function

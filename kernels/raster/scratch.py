@@ -173,6 +173,13 @@ def find_runs(owner: I32, row: int, width: int, runs: I32) -> np.uint64:
     return count
 
 
+@inlined
+def run_at(owner: I32, row: np.uint64, runs: I32, run: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Return the first pixel of a run of the row that begins at index `row`, the pixel after its last, its record."""
+    x_from = np.uint64(runs[run])
+    return x_from, np.uint64(runs[run + np.uint64(1)]), np.uint64(owner[row + x_from])
+
+
 @device_function
 def find_other_runs(owner: I32, row: int, first_row: int, width: int, runs: I32) -> np.uint64:
     """Do the same for samples 1 to 3, whose runs also end where they begin or cease to equal the first sample's."""
@@ -187,6 +194,16 @@ def find_other_runs(owner: I32, row: int, first_row: int, width: int, runs: I32)
     count += np.uint64(1)
     runs[count] = width
     return count
+
+
+@inlined
+def row_rays(constants: F32, row: np.float32) -> tuple[np.float32, np.float32, np.float32]:
+    """Return where the camera rays of a row begin: to its first pixel, across one metre ahead."""
+    return (
+        constants[CORNER] + row * constants[DOWN],
+        constants[CORNER + 1] + row * constants[DOWN + 1],
+        constants[CORNER + 2] + row * constants[DOWN + 2],
+    )
 
 
 @inlined

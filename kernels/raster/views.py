@@ -16,7 +16,7 @@ from worldloom.kernels.outputs import (
     SEGMENTATION,
     SEGMENTATION_COLUMN,
 )
-from worldloom.kernels.pixel_formats import write_gray, write_rgb
+from worldloom.kernels.pixel_formats import write_gray, write_numbers, write_rgb
 from worldloom.kernels.raster.backdrop import (
     NEW,
     NONE,
@@ -40,6 +40,7 @@ from worldloom.kernels.raster.scratch import (
     first_pixel,
     padded,
     plane_at,
+    run_at,
 )
 from worldloom.kernels.raster.translucent import (
     ALL_ROWS,
@@ -277,8 +278,7 @@ def _write_segmentation(
         row = first_pixel(owner, 0, y - scratch.band[0], width)
         at = np.uint64(offsets[view, SEGMENTATION_COLUMN]) + np.uint64(y) * width
         for run in range(find_runs(owner, row, width, runs)):
-            x_from, x_to = np.uint64(runs[run]), np.uint64(runs[run + np.uint64(1)])
-            record = np.uint64(owner[row + x_from])
+            x_from, x_to, record = run_at(owner, row, runs, run)
             if record == 0 and backdrop_start >= 0:
                 start = np.uint64(backdrop_start) + np.uint64(y - scratch.band[0]) * padded(width)
                 for x in range(x_from, x_to):
@@ -314,9 +314,8 @@ def _write_depth(views: ViewTable, view: int, scratch: Scratch, offsets: I64, ar
                     key = plane_at(record_floats, record, KEY, y + 0.5) + slope * np.float32(np.int32(x))
                     depth = far - key if orthographic else np.float32(1.0) / max(key, np.float32(0.0))
                     depths[x] = min(max(depth, near), far)
-        at = np.uint64(offsets[view, DEPTH_COLUMN]) + np.uint64(4) * np.uint64(y) * width
-        for byte in range(np.uint64(4) * width):
-            arena[at + byte] = depth_bytes[byte]
+        row_bytes = np.uint64(4) * width
+        write_numbers(depth_bytes, row_bytes, arena, np.uint64(offsets[view, DEPTH_COLUMN]) + np.uint64(y) * row_bytes)
 
 
 @inlined

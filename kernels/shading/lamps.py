@@ -26,6 +26,7 @@ from worldloom.kernels.raster.scratch import (
     SHINE,
     STRIDE,
     plane_at,
+    row_rays,
 )
 from worldloom.kernels.simd import (
     SIMD_WIDTH,
@@ -139,11 +140,7 @@ def _light_run(
         np.float32(record_floats[record, NORMAL + 6]),
     )
     key_start, key_slope = plane_at(record_floats, record, KEY, center_y), np.float32(record_floats[record, KEY])
-    cx, cy, cz = (
-        constants[CORNER] + row * constants[DOWN],
-        constants[CORNER + 1] + row * constants[DOWN + 1],
-        constants[CORNER + 2] + row * constants[DOWN + 2],
-    )
+    cx, cy, cz = row_rays(constants, row)
     red, green, blue = (
         np.float32(record_floats[record, COLOR]),
         np.float32(record_floats[record, COLOR + 1]),

@@ -7,9 +7,7 @@ from worldloom.kernels.intrinsics import store
 from worldloom.kernels.raster.scratch import (
     BACK,
     BLUE,
-    CORNER,
     DEPTH_ROW,
-    DOWN,
     FOG_BEGIN,
     GREEN,
     RED,
@@ -17,6 +15,7 @@ from worldloom.kernels.raster.scratch import (
     SKY_FIRST,
     SKY_LEVEL,
     SKY_TINT,
+    row_rays,
 )
 from worldloom.kernels.shading.texture import BLEND_SCALE, find_texels
 from worldloom.kernels.simd import SIMD_WIDTH, Floats, count_from, floats, ints, maximum, minimum, where_at_least
@@ -75,9 +74,10 @@ def shade_sky_box(
     is_one, fills = sky <= ONE_SKY, fills_frame(sky, orthographic)
     row = np.float32(0.0 if orthographic else y)
     spread = np.float32(0.0 if orthographic else 1.0)
-    start_x = (constants[CORNER] + row * constants[DOWN]) * spread - constants[BACK]
-    start_y = (constants[CORNER + 1] + row * constants[DOWN + 1]) * spread - constants[BACK + 1]
-    start_z = (constants[CORNER + 2] + row * constants[DOWN + 2]) * spread - constants[BACK + 2]
+    start_x, start_y, start_z = row_rays(constants, row)
+    start_x = start_x * spread - constants[BACK]
+    start_y = start_y * spread - constants[BACK + 1]
+    start_z = start_z * spread - constants[BACK + 2]
     right_x, right_y, right_z = constants[RIGHT], constants[RIGHT + 1], constants[RIGHT + 2]
     if fills:  # the frame is one side
         spread, right_x, right_y, right_z = np.float32(1.0), _ZERO, np.float32(2.0) / np.float32(width), _ZERO

@@ -41,6 +41,7 @@ def test_the_command_does_what_the_class_does(tmp_path: Path, capsys: pytest.Cap
         "eye.rgb,ball",
         "--shard-mb",
         "0.05",
+        "--shadows",
     )
     assert cli.main([*words, "-o", str(tmp_path / "a")]) == 0
     told = capsys.readouterr()
@@ -48,9 +49,11 @@ def test_the_command_does_what_the_class_does(tmp_path: Path, capsys: pytest.Cap
     assert "contact_sheet.png" in told.out
     Collector(
         tmp_path / "b", "catch", settings={"rows": 6}, lanes=8, width=12, height=12, seed=3, steps=400,
-        observations=["eye.rgb", "ball"], shard_mb=0.05,
+        observations=["eye.rgb", "ball"], shard_mb=0.05, shadows=True,
     ).run()  # fmt: skip
     assert read_tree(tmp_path / "a") == read_tree(tmp_path / "b")
+    assert cli.main(["data", "info", str(tmp_path / "a")]) == 0
+    assert "shadows   drawn" in capsys.readouterr().out
 
 
 def test_a_dataset_for_minari_can_be_asked_for_at_once(

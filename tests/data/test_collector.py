@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,38 @@ def test_rows_are_those_of_a_plain_loop(tmp_path: Path, format: Any) -> None:
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
         assert found[name].dtype == description.column(name).dtype
+
+
+def test_shadows_are_drawn_if_asked_for_also_after_a_stop(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {**SMALL, "shadows": True, "policy": Alternating(), "shard_mb": 0.02}
+    with pytest.raises(Stopped):
+        Collector(tmp_path / "d", "catch", on_step=lambda step: step.number < 30, **arguments).run()
+    with pytest.raises(DatasetError, match="shadows is False: expected True, as the collection began"):
+        Collector(tmp_path / "d", resume=True, shadows=False).run()
+    Collector(tmp_path / "d", resume=True, policy=Alternating()).run()
+    expected = plain_rows(Alternating(), lanes=6, steps=40, seed=11, width=12, height=10, shadows=True)
+    _, found = read_all(tmp_path / "d")
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+    plain = plain_rows(Alternating(), lanes=6, steps=40, seed=11, width=12, height=10)
+    assert (plain["eye.rgb"][0] != expected["eye.rgb"][0]).any()
+
+
+def test_datasets_from_before_there_were_shadows_go_on_without(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {**SMALL, "policy": Alternating(), "shard_mb": 0.02}
+    Collector(tmp_path / "whole", "catch", **arguments).run()
+    with pytest.raises(Stopped):
+        Collector(tmp_path / "d", "catch", on_step=lambda step: step.number < 30, **arguments).run()
+    path = tmp_path / "d" / "dataset.json"
+    description = Description.from_json(path.read_bytes(), path)
+    older = {name: value for name, value in description.arguments.items() if name != "shadows"}
+    path.write_bytes(replace(description, arguments=older).to_json())
+    with pytest.raises(DatasetError, match="shadows is True: expected False, as the collection began"):
+        Collector(tmp_path / "d", resume=True, shadows=True).run()
+    Collector(tmp_path / "d", resume=True, shadows=False, policy=Alternating()).run()
+    one, other = read_all(tmp_path / "d")[1], read_all(tmp_path / "whole")[1]
+    for name, values in other.items():
+        np.testing.assert_array_equal(one[name], values, err_msg=name)
 
 
 def test_statistics_are_those_of_the_rows(tmp_path: Path) -> None:
@@ -256,6 +289,7 @@ def test_a_policy_that_fails_later_leaves_what_is_complete(tmp_path: Path) -> No
         ({"pictures": "png", "format": "npy"}, "expected raw, or the format parquet"),
         ({"shard_mb": 0}, "expected a number of MiB above 0"),
         ({"writers": 0}, "writers is 0"),
+        ({"shadows": "yes"}, "shadows is 'yes': expected True or False"),
         ({"settings": {"files": b"PK"}}, "setting 'files' has 2 bytes"),
         ({"settings": {"xml": "<" * 5000}}, "setting 'xml' has 5000 characters"),
         ({"observations": "eye.rgb"}, "expected a list of names"),
@@ -274,6 +308,8 @@ def test_a_dataset_is_never_overwritten(tmp_path: Path) -> None:
         Collector(tmp_path / "d", "catch", **SMALL).run()
     with pytest.raises(DatasetError, match="seed is 12: expected 11, as the collection began"):
         Collector(tmp_path / "d", "catch", resume=True, **{**SMALL, "seed": 12}).run()
+    with pytest.raises(DatasetError, match="shadows is True: expected False, as the collection began"):
+        Collector(tmp_path / "d", "catch", resume=True, shadows=True, **SMALL).run()
     Collector(tmp_path / "d", resume=True).run()  # which is complete
     assert read_tree(tmp_path / "d") == before
     (tmp_path / "other").mkdir()

@@ -47,6 +47,7 @@ def test_info_tells_what_it_is(datasets: Path, capsys: pytest.CaptureFixture[str
         "state     complete",
         "policy    random",
         "seed      1",
+        "shadows   not drawn",
         "eye.rgb     uint8    8 × 8 × 3  observation, raw",
     ):
         assert line in told

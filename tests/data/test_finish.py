@@ -83,6 +83,7 @@ def python_blocks(card: str) -> list[str]:
     ("family", "arguments"),
     [
         ("catch", {"settings": {"rows": 8, "columns": 6}, "policy": "idle", "pictures": "jpeg:70"}),
+        ("catch", {"shadows": True}),
         ("catch", {"format": "npy", "observations": ["ball", "eye.rgb"], "samples": 4}),
         ("cartpole", {"observations": ["eye.gray", "pose"], "action_repeat": 2, "pictures": "raw"}),
         ("maze", {"settings": {"textures": "random"}, "observations": ["eye.depth"], "shard_mb": 128}),

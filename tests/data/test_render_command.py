@@ -139,6 +139,21 @@ def test_columns_of_a_dataset(folder: Path, format: Any, place: str, capsys: pyt
     assert "has a column side.rgb already" in capsys.readouterr().err
 
 
+def test_shadows_are_drawn_if_asked_for(folder: Path, states: dict[str, np.ndarray], expected: Any) -> None:
+    write_states("states.npz", states)
+    assert render("--states", "states.npz", "--camera", "side", "--shadows", "-o", "x.npy") == 0
+    with MujocoRenderer(model=ARM, width=SIZE, height=SIZE, cameras=["side"], shadows=True, renderer="cpu") as draw:
+        frames = draw(states)["side.rgb"]
+    np.testing.assert_array_equal(np.load("x.npy"), frames)
+    assert (frames != expected["side.rgb"]).any()
+
+
+def test_columns_with_shadows_say_so(folder: Path) -> None:
+    make_arm_dataset()
+    assert render("--states", "out", "--shadows", "-o", "out") == 0
+    assert "--shadows" in (folder / "out/README.md").read_text()
+
+
 def make_arm_dataset(place: str = "out", **arguments: Any) -> None:
     Collector(
         place, "mujoco", settings={"xml": ARM}, observations=["qpos"], lanes=3, steps=60, seed=0, **arguments

@@ -122,6 +122,30 @@ def test_a_file_that_no_run_has_begun_is_not_removed(folder: Path, capsys: pytes
     assert sorted(path.name for path in folder.rglob("*")) == ["arm.xml", "notes.txt", "out.partial", "states.npy"]
 
 
+def test_a_run_does_not_go_on_with_or_without_shadows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "arm.xml").write_text(MODEL)
+    np.save("states.npy", np.zeros((10, 1)))
+    words = ["render", "--model", "arm.xml", "--size", "8", "--renderer", "cpu", "--states", "states.npy"]
+    for option, other, told in (([], ["--shadows"], "shadows was None, is True"),
+                                (["--shadows"], [], "shadows was True, is None")):  # fmt: skip
+        journals: list[dict[str, Any]] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(render_job.Journal, "remove", lambda journal, seen=journals: seen.append(journal.arguments))
+            assert cli.main([*words, *option, "-o", "whole.npy"]) == 0
+        (folder / "whole.npy.partial.jsonl").unlink()
+        journal = folder / "x.npy.partial.jsonl"
+        journal.write_text(json.dumps(journals[0]) + "\n5\n")
+        before = journal.read_bytes()
+        capsys.readouterr()
+        assert cli.main([*words, *other, "-o", "x.npy"]) == 1
+        assert f"x.npy was begun with other arguments ({told})" in capsys.readouterr().err
+        assert journal.read_bytes() == before
+        assert cli.main([*words, *option, "-o", "x.npy"]) == 0
+        np.testing.assert_array_equal(np.load("x.npy"), np.load("whole.npy"))
+        (folder / "x.npy").unlink()
+        (folder / "whole.npy").unlink()
+
+
 @pytest.mark.parametrize("line", ['"abc"', "null", "[1]", "true", "-1", "{"])
 def test_a_damaged_journal_is_begun_anew_if_asked_for(
     folder: Path, line: str, capsys: pytest.CaptureFixture[str]

@@ -31,7 +31,15 @@ from worldloom.data.whole import WholeDataset
 from worldloom.fleet import Fleet, QuotaExceeded
 
 PROGRAM = "worldloom.data.part_process"
-SMALL: dict[str, Any] = {"lanes": 5, "steps": 400, "width": 12, "height": 10, "seed": 11, "shard_mb": 0.01}
+SMALL: dict[str, Any] = {
+    "lanes": 5,
+    "steps": 400,
+    "width": 12,
+    "height": 10,
+    "shadows": True,
+    "seed": 11,
+    "shard_mb": 0.01,
+}
 PARTS, SERVERS = 3, 2
 POLICIES = """
 import os, time
@@ -157,7 +165,7 @@ def test_a_killed_program_leaves_no_collector_and_goes_on_with_its_own_directori
     command = [sys.executable, "-c", "import sys; from worldloom.server.cli import main; sys.exit(main(sys.argv[1:]))"]
     command += ["collect", "--fleet", fleet.name, "-o", "own"]
     words = ["catch", "--own-directories", "--parts", "3", "--policy", "fleet_policies:act"]
-    words += ["--lanes", "5", "--steps", "400", "--size", "12x10", "--seed", "11", "--shard-mb", "0.01"]
+    words += ["--lanes", "5", "--steps", "400", "--size", "12x10", "--shadows", "--seed", "11", "--shard-mb", "0.01"]
     environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     process = subprocess.Popen([*command, *words], env=environment)
     wait_until(lambda: list(Path("own").glob("parts/*/index.jsonl")), "the first shard")

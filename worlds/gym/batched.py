@@ -112,7 +112,7 @@ class BatchedGym(SimulatedFamily, Gym):
     def step(self, state: State, lanes: I64, actions: Mapping[str, np.ndarray]) -> StepResult:
         """Advance by one step of the environment. Episodes whose first state could not be computed end here."""
         action = np.ascontiguousarray(actions["action"][:, 0])
-        arrays = LaneArrays(self._model, state, lanes)
+        arrays = self._arrays(state, lanes)
         before = self._task.position(arrays)
         self._run(state, lanes, action.astype(np.float64), self._calls)
         with np.errstate(all="ignore"):  # a simulation may have diverged, and Gymnasium goes on
@@ -126,7 +126,10 @@ class BatchedGym(SimulatedFamily, Gym):
             return np.asarray(state.unstable[lanes])
         self._ensure_data(state, lanes)
         with np.errstate(all="ignore"):
-            return self._task.observe(LaneArrays(self._model, state, lanes))
+            return self._task.observe(self._arrays(state, lanes))
+
+    def _arrays(self, state: State, lanes: I64) -> "_LaneArrays":
+        return _LaneArrays(self._model, state, lanes, self._overrides)
 
     def _run(self, state: State, lanes: I64, controls: F64, calls: I64) -> None:
         """Make the calls; mark lanes with an error as failed, and log the warnings of others."""
@@ -136,6 +139,19 @@ class BatchedGym(SimulatedFamily, Gym):
             self._abort_lanes(state, lanes, faults, is_aborted)
             for k in np.flatnonzero((faults.bits != 0) & ~is_aborted).tolist():
                 self._log_once(faults.describe(k), "went on after a warning of MuJoCo, as Gymnasium does")
+
+
+class _LaneArrays(LaneArrays):
+    """Arrays of simulations, and the masses of their own models."""
+
+    def __init__(self, model: mujoco.MjModel, state: State, lanes: I64, overrides: ModelOverrides) -> None:
+        super().__init__(model, state, lanes)
+        self._overrides = overrides
+
+    @property
+    def body_mass(self) -> F64:
+        """Masses of the bodies, [n, nbody]."""
+        return self._overrides.of_lanes("body_mass", self._state.overrides[self._lanes], self.model)
 
 
 class _FirstStates:
@@ -184,10 +200,10 @@ class _Trial:
         for episode in range(_CHECKED_EPISODES):
             environment.reset(seed=episode)
             for _ in range(_CHECKED_STEPS):
-                trial.before.append(_copy_arrays(environment.data))
+                trial.before.append(_copy_arrays(environment))
                 trial.actions.append(rng.uniform(space.low, space.high).astype(space.dtype))
                 trial.results.append(environment.step(trial.actions[-1]))
-                trial.after.append(_copy_arrays(environment.data))
+                trial.after.append(_copy_arrays(environment))
         environment.reset(seed=0)
         return trial
 
@@ -207,5 +223,6 @@ class _Trial:
         return True
 
 
-def _copy_arrays(data: mujoco.MjData) -> dict[str, F64]:
-    return {name: getattr(data, name).copy() for name in FIELDS}
+def _copy_arrays(environment: Any) -> dict[str, F64]:
+    found = {name: getattr(environment.data, name).copy() for name in FIELDS}
+    return {**found, "body_mass": environment.model.body_mass.copy()}

@@ -183,7 +183,7 @@ def _sizes(model: mujoco.MjModel) -> tuple[int, ...]:
 
 def _layout(data: mujoco.MjData) -> tuple[object, ...]:
     """Return the shapes of the arrays that are read, and where the others lie beside them."""
-    anchor = data.qpos.ctypes.data
+    anchor = data.xpos.ctypes.data  # which is never empty: empty arrays lie anywhere
     paths = (data.ten_length, data.ten_wrapadr, data.ten_wrapnum, data.wrap_obj)
     return (
         int(data.nbuffer),

@@ -33,7 +33,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 class Arrays(Protocol):
-    """Arrays of several lanes, named as in an MjData; `LaneArrays` is one."""
+    """Arrays of several lanes, named as in an MjData, and `body_mass` of their models."""
 
     def __len__(self) -> int: ...
 
@@ -213,10 +213,10 @@ class Humanoid(_HumanoidBody, _Walking):
 
     def position(self, lanes: Arrays) -> F64:
         """Return x of the centre of mass."""
-        masses = self._parameters.model.body_mass
+        masses = lanes.body_mass
         # Gymnasium's einsum adds body after body. A sum would add in another order where there is a single lane.
         moments = np.add.accumulate(masses * lanes.xipos[:, :, 0], axis=1)[:, -1]
-        return np.asarray(moments / masses.sum())
+        return np.asarray(moments / masses.sum(axis=1))
 
     def _is_healthy(self, lanes: Arrays) -> Flags:
         z = lanes.qpos[:, 2]

@@ -205,19 +205,18 @@ def test_log_messages_begin_with_level_and_text() -> None:
 
 def test_arrays_of_an_mjdata_are_at_fixed_offsets() -> None:
     model = mujoco.MjModel.from_xml_string(
-        '<mujoco><worldbody><site name="a"/>'
-        '<body><joint/><geom size="1"/><site name="b" pos="0 0 1"/></body></worldbody>'
+        '<mujoco><worldbody><site name="a"/><body><geom size="1"/><site name="b" pos="0 0 1"/></body></worldbody>'
         '<tendon><spatial><site site="a"/><site site="b"/></spatial></tendon></mujoco>'
     )
     simulations = [mujoco.MjData(model) for _ in range(3)]
     offsets = {
         tuple(
-            int(getattr(data, name).ctypes.data - data.qpos.ctypes.data)
+            int(getattr(data, name).ctypes.data - data.wrap_xpos.ctypes.data)
             for name in ("ten_length", "ten_wrapadr", "ten_wrapnum", "wrap_obj")
         )
         for data in simulations
     }
-    missing = f"the offsets of tendon arrays from qpos differ between MjData of one model: {sorted(offsets)}"
+    missing = f"the offsets of tendon arrays from wrap_xpos differ between MjData of one model: {sorted(offsets)}"
     assert len(offsets) == 1, advice("mujoco", missing, TENDONS, "drawing tendons")
     dtypes = [getattr(simulations[0], name).dtype for name in ("ten_wrapadr", "ten_wrapnum", "wrap_obj")]
     assert dtypes == [np.int32] * 3, advice(

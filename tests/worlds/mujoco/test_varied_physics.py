@@ -1,8 +1,10 @@
 """Masses, friction, damping and gains that vary: lanes are simulated as MuJoCo simulates a model with these values."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import mujoco
 import numpy as np
 import pytest
@@ -12,8 +14,8 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.dm_control.family import Dmc
-from worldloom.worlds.mujoco.family import Mujoco
-from worldloom.worlds.mujoco.models.files import allow_model_dirs
+from worldloom.worlds.mujoco.family import Mujoco, register_reward
+from worldloom.worlds.mujoco.models.files import allow_model_dirs, offer_model, withdraw_model
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds, mix, uniform
 from worldloom.worlds.randomisation.draws import DRAWS
@@ -44,9 +46,8 @@ def numbers(what: int, seed: np.ndarray, episode: int, count: int) -> np.ndarray
     return uniform(mix(mix(seed, DRAWS + what), episode)[:, None], np.arange(count, dtype=np.uint64))
 
 
-def varied(text: str, seed: np.ndarray, lane: int, episode: int) -> mujoco.MjModel:
-    """Return a model with the values of a lane."""
-    model = mujoco.MjModel.from_xml_string(text)
+def vary(model: mujoco.MjModel, seed: np.ndarray, lane: int, episode: int) -> None:
+    """Give a model the values of a lane."""
     counts = (model.nbody, model.ngeom, model.nv, model.nu)
     masses, friction, damping, gains = (
         2 ** (AMOUNT * (2 * numbers(what, seed, episode, count)[lane] - 1))
@@ -59,7 +60,6 @@ def varied(text: str, seed: np.ndarray, lane: int, episode: int) -> mujoco.MjMod
     model.actuator_gainprm *= gains[:, None]
     model.actuator_biasprm *= gains[:, None]
     mujoco.mj_setConst(model, mujoco.MjData(model))
-    return model
 
 
 def test_lanes_are_simulated_with_their_own_values(tmp_path: Path) -> None:
@@ -77,7 +77,8 @@ def test_lanes_are_simulated_with_their_own_values(tmp_path: Path) -> None:
     for episode in range(2):
         theirs = []
         for lane in range(4):
-            model = varied(CART, seeds, lane, episode)
+            model = mujoco.MjModel.from_xml_string(CART)
+            vary(model, seeds, lane, episode)
             data = mujoco.MjData(model)
             mujoco.mj_forward(model, data)
             theirs.append((model, data))
@@ -167,6 +168,53 @@ def test_gymnasiums_tasks_vary_too() -> None:
             pool.step(lanes, {"action": np.full((3, 1, 6), 0.5, np.float32)})
         rewards.append(pool.reward[lanes, 0].copy())
     assert (rewards[0] != rewards[1]).all()
+
+
+def test_the_model_that_rewards_read_is_not_that_of_a_lane_that_was_drawn() -> None:
+    model = mujoco.MjModel.from_xml_string(CART)
+    name = offer_model(model)
+    register_reward(name, lambda lanes: np.full(len(lanes), lanes.model.body_mass.sum()))
+    pool = Pool(Mujoco({"model": name}, ASSETS), Scene(ASSETS), randomisation("masses"))
+    withdraw_model(name)
+    lanes = pool.add(lane_seeds(3, 4))
+    for _ in range(3):
+        pool.step(lanes, {"control": np.zeros((4, 1, 2))})
+        pool.views(lanes, "free")
+    assert (pool.reward[lanes, 0] == mujoco.MjModel.from_xml_string(CART).body_mass.sum()).all()
+
+
+@pytest.mark.parametrize("env_id", ["Humanoid-v5", "HumanoidStandup-v5", "Ant-v5"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_gymnasiums_tasks_have_its_bits_with_the_masses_of_their_lanes(env_id: str, lanes: int) -> None:
+    """Gymnasium's own environments, whose models have these values. Humanoid's speed is that of the centre of mass."""
+    family = find_family("gym")({"id": env_id, "max_steps": 7}, ASSETS)
+    pool = Pool(family, Scene(ASSETS), EVERYTHING)
+    seeds = family.lane_seeds(5, lanes)
+    added = pool.add(seeds)
+    environments: list[Any] = [gymnasium.make(env_id, max_episode_steps=7).unwrapped for _ in range(lanes)]
+    plain = [copy.copy(environment.model) for environment in environments]
+    rng, space = np.random.default_rng(0), environments[0].action_space
+    for episode in range(2):
+        for step in range(8):
+            actions = rng.uniform(space.low, space.high, (lanes, *space.shape)).astype(space.dtype)
+            pool.step(added, {"action": actions[:, None]})
+            pool.views(added, "eye")  # which writes the sizes of each lane's model
+            observations = pool.observe(added, "observation")
+            for lane, environment in enumerate(environments):
+                if step:
+                    observation, reward, *_ = environment.step(actions[lane])
+                    assert pool.reward[added[lane], 0].tobytes() == np.float64(reward).tobytes()
+                else:
+                    vary_from(plain[lane], environment.model, seeds, lane, episode)
+                    observation, _ = environment.reset(seed=None if episode else 5 + lane)
+                assert observations[lane].tobytes() == observation.tobytes()
+
+
+def vary_from(plain: mujoco.MjModel, model: mujoco.MjModel, seed: np.ndarray, lane: int, episode: int) -> None:
+    """Give a model the values of a lane, from those of another."""
+    for name in ("body_mass", "body_inertia", "geom_friction", "dof_damping", "actuator_gainprm", "actuator_biasprm"):
+        getattr(model, name)[:] = getattr(plain, name)
+    vary(model, seed, lane, episode)
 
 
 @pytest.mark.parametrize("name", ["catch", "maze"])

@@ -1,98 +1,43 @@
-"""Published distractions follow their published laws; compared with plain Python and NumPy, written from the papers."""
+"""Published distractions follow their published laws; compared with plain Python and NumPy, written from the papers.
 
-import functools
+Those of cameras are in `test_distracted_cameras.py`.
+"""
+
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.support.determinism import draw
-from worldloom.kernels.tables import F64, I64, ONE_SKY, SCREEN_SKY, TINTED_SKY
+from tests.support.distractions import (
+    ASSETS,
+    EXACT,
+    LEVELS,
+    MANY,
+    ROUNDING,
+    act,
+    axis_seeds,
+    check_normal,
+    check_uniform,
+    family,
+    many,
+    name_of,
+)
+from worldloom.kernels.tables import ONE_SKY, SCREEN_SKY, TINTED_SKY
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.dm_control.distractions import FLOORS, draw_floor_colors
 from worldloom.worlds.mujoco.dm_control.family import Dmc
-from worldloom.worlds.mujoco.dm_control.suite import TASKS
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.random import lane_seeds, mix, normal, uniform
-from worldloom.worlds.randomisation.camera_walks import find_law, move_cameras
-from worldloom.worlds.randomisation.distracted_lanes import (
-    BACKGROUND,
-    CAMERA,
-    COLORS,
-    DistractedLanes,
-    DrawnLanes,
-)
-from worldloom.worlds.randomisation.distraction_draws import DISTRACTIONS
-from worldloom.worlds.randomisation.distractions import OrbitingCamera
+from worldloom.worlds.random import mix, normal, uniform
+from worldloom.worlds.randomisation.distracted_lanes import BACKGROUND, COLORS
 from worldloom.worlds.randomisation.draws import MOVES
 from worldloom.worlds.randomisation.pictures import find_films
-from worldloom.worlds.randomisation.presets import PRESETS, CameraRange, Preset, distracting_control
+from worldloom.worlds.randomisation.presets import PRESETS, Preset, distracting_control
 from worldloom.worlds.randomisation.settings import BUILT_IN, VariationChoice
 from worldloom.worlds.settings import SettingError
-
-ASSETS = AssetLibrary(texture_size=16)
-MANY = 10_000
-_ROUNDING = 1e-6
-"""Values are rounded to float32; those of a scene are of the order of one."""
-_EXACT = 1e-12
-"""Rounding of float64, over some dozens of steps."""
-PUBLISHED = {
-    "cartpole": ("swingup", (0.0, -4.0, 1.0)),
-    "finger": ("spin", (0.0, -1.0, 0.8)),
-    "ball_in_cup": ("catch", (0.0, -1.0, 0.8)),
-    "reacher": ("easy", (0.0, 0.0, 0.75)),
-    "walker": ("walk", None),
-    "cheetah": ("run", None),
-}
-"""Tasks with published distractions, and where their camera stands if it stands in the world."""
-SCALES = {"easy": 0.1, "medium": 0.2, "hard": 0.3}
-LEVELS = [pytest.param(scale, moves, id=f"{level}-{moves}") for level, scale in SCALES.items() for moves in (0, 1)]
-
-
-@functools.cache
-def family(domain: str, distraction: str, **chosen: str) -> Dmc:
-    task = PUBLISHED.get(domain, (TASKS[domain][0], None))[0]
-    return Dmc({"domain": domain, "task": task, "distraction": distraction, **chosen}, ASSETS)
-
-
-def name_of(scale: float, moves: int) -> str:
-    level = next(level for level, known in SCALES.items() if known == scale)
-    return f"dcs-{level}" + ("-dynamic" if moves else "")
-
-
-def many(of: Dmc, count: int = MANY) -> tuple[DistractedLanes, DrawnLanes]:
-    """Return distracted lanes without simulations, of variation 5."""
-    assert of.distraction is not None
-    lanes = DistractedLanes(of, of.distraction, BUILT_IN)
-    lanes.resize(count)
-    every = np.arange(count)
-    lanes.begin(every)
-    return lanes, DrawnLanes(every, np.zeros(count, np.int64), lane_seeds(3, count), np.full(count, 5, np.int64))
-
-
-def axis_seeds(drawn: DrawnLanes, axis: int) -> np.ndarray:
-    return mix(mix(drawn.drawn_seed, DISTRACTIONS + axis), drawn.number.astype(np.uint64))
-
-
-def check_uniform(values: F64, low: float, high: float) -> None:
-    """Check that values lie within limits, and everywhere alike: Kolmogorov-Smirnov at one of a million."""
-    assert values.min() >= low - _EXACT
-    assert values.max() <= high + _EXACT
-    parts = (np.sort(values) - low) / (high - low)
-    assert np.abs(parts - (np.arange(len(parts)) + 0.5) / len(parts)).max() < 2.7 / np.sqrt(len(parts))
-
-
-def check_normal(values: F64, deviation: float) -> None:
-    """Check mean, deviation and kurtosis of a normal distribution around 0, to five of their own deviations."""
-    near = 5 / np.sqrt(values.size)
-    assert abs(values.mean()) < near * deviation
-    assert abs(values.std() / deviation - 1) < near
-    assert abs(((values / values.std()) ** 4).mean() - 3) < near * np.sqrt(24)
-
 
 # The published numbers.
 
@@ -115,203 +60,6 @@ def test_presets_have_the_published_ranges(scale: float, moves: int) -> None:
     assert preset.background.plays == bool(moves)
 
 
-# Camera.
-
-
-def clip(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
-
-
-def spherical(x: float, y: float, z: float) -> tuple[float, float, float]:
-    return math.sqrt(x * x + y * y + z * z), math.atan2(y, x), math.atan2(math.hypot(x, y), z)
-
-
-def cartesian(r: float, h: float, v: float) -> np.ndarray:
-    return np.array([r * math.sin(v) * math.cos(h), r * math.sin(v) * math.sin(h), r * math.cos(v)])
-
-
-def limits_of(start: tuple[float, ...], scale: float, upper: bool) -> list[tuple[float, float]]:
-    """Return the limits of radius, bearing, angle from the zenith, and roll."""
-    r, h, v = spherical(*start)
-    angle = math.pi / 2 * scale
-    limits = [(r * (1 - scale / 2), r * (1 + 1.5 * scale)), (h - angle, h + angle), (v - angle, v + angle)]
-    if upper:
-        limits[1] = max(limits[1][0], -math.pi), min(limits[1][1], 0)
-        limits[2] = max(limits[2][0], 0), min(limits[2][1], math.pi / 2)
-    return [*limits, (-angle, angle)]
-
-
-def walked_places(
-    start: tuple[float, ...], scale: float, moves: int, upper: bool, seed: int, steps: int
-) -> Iterator[list[float]]:
-    """Yield radius, bearing, angle and roll at each step, by the published law."""
-    max_vel, vel_std = 0.4 * scale * moves, 0.1 * scale * moves
-    max_roll_vel, roll_std = math.pi / 50 * scale * moves, math.pi / 300 * scale * moves
-    k = spherical(*start)[0] / 4
-    limits = limits_of(start, scale, upper)
-    drawn = uniform(np.asarray(seed, np.uint64), np.arange(6, dtype=np.uint64))
-    h, v, r, roll = (
-        low + part * (high - low)
-        for part, (low, high) in zip(drawn[:4], [limits[i] for i in (1, 2, 0, 3)], strict=True)
-    )
-    velocity = normal(mix(np.asarray(seed, np.uint64), MOVES - 1), np.arange(3, dtype=np.uint64))
-    velocity = velocity / np.linalg.norm(velocity) * (drawn[4] * max_vel)
-    roll_velocity = (2 * drawn[5] - 1) * max_roll_vel
-    for step in range(steps + 1):
-        noise = normal(mix(np.asarray(seed, np.uint64), MOVES + step), np.arange(4, dtype=np.uint64))
-        velocity = velocity + noise[:3] * vel_std * k
-        roll_velocity = clip(roll_velocity + noise[3] * roll_std, -max_roll_vel, max_roll_vel)
-        speed = np.linalg.norm(velocity)
-        if speed > max_vel * k:
-            velocity = velocity * (max_vel * k / speed)
-        before = cartesian(r, h, v)
-        wanted = spherical(*(before + velocity))
-        r, h, v = (clip(value, *limit) for value, limit in zip(wanted, limits[:3], strict=True))
-        velocity = cartesian(r, h, v) - before
-        rolled = clip(roll + roll_velocity, *limits[3])
-        roll_velocity, roll = rolled - roll, rolled
-        yield [r, h, v, roll]
-
-
-@pytest.mark.parametrize(("scale", "moves"), LEVELS)
-@pytest.mark.parametrize("domain", PUBLISHED)
-def test_cameras_follow_the_published_law(domain: str, scale: float, moves: int) -> None:
-    of = family(domain, name_of(scale, moves), distraction_axes="camera")
-    assert of.distraction is not None
-    start = PUBLISHED[domain][1] or of.distraction.cameras["eye"].offset
-    assert of.distraction.cameras["eye"].offset == pytest.approx(start)
-    lanes, drawn = many(of, 5)
-    seeds = axis_seeds(drawn, CAMERA)
-    expected = [list(walked_places(start, scale, moves, domain != "reacher", int(seed), 60)) for seed in seeds]
-    for step in (0, 1, 2, 30, 60, 7):
-        drawn.steps[:] = step
-        found = lanes.draw_places(drawn, "eye")[:, :4]
-        assert found == pytest.approx(np.array([one[step] for one in expected]), abs=_EXACT)
-
-
-@pytest.mark.parametrize("scale", SCALES.values())
-@pytest.mark.parametrize("domain", ["cartpole", "finger", "reacher", "walker"])
-def test_places_are_uniform_within_their_limits(domain: str, scale: float) -> None:
-    of = family(domain, name_of(scale, 0), distraction_axes="camera")
-    assert of.distraction is not None
-    limits = limits_of(of.distraction.cameras["eye"].offset, scale, domain != "reacher")
-    lanes, drawn = many(of)
-    radius, bearing, angle, roll = lanes.draw_places(drawn, "eye").T[:4]
-    check_uniform(radius, *limits[0])
-    check_uniform(roll, *limits[3])
-    if domain == "reacher":  # below zero the angle turns into one on the other side, and the bearing to its limit
-        check_uniform(angle, 0, limits[2][1])
-        assert 0.45 < np.isin(np.abs(bearing), limits[1]).mean() < 0.55
-        check_uniform(bearing[~np.isin(np.abs(bearing), limits[1])], *limits[1])
-    else:
-        check_uniform(bearing, *limits[1])
-        check_uniform(angle, *limits[2])
-
-
-@pytest.mark.parametrize("domain", ["cartpole", "reacher", "cheetah"])
-def test_no_camera_leaves_its_limits_or_is_too_fast(domain: str) -> None:
-    scale = 0.3
-    of = family(domain, name_of(scale, 1), distraction_axes="camera")
-    assert of.distraction is not None
-    start = of.distraction.cameras["eye"].offset
-    low, high = np.array(limits_of(start, scale, domain != "reacher")).T
-    fastest = 0.4 * scale * np.linalg.norm(start) / 4
-    lanes, drawn = many(of)
-    for step in range(0, 60, 20):
-        drawn.steps[:] = step
-        place, way = np.split(lanes.draw_places(drawn, "eye"), 2, axis=1)
-        assert (place >= low - _EXACT).all()
-        assert (place <= high + _EXACT).all()
-        speeds = np.linalg.norm(way[:, :3], axis=1)
-        # A place that is clipped may lie a little farther from the last one. Reacher's changes sides: see above.
-        assert domain == "reacher" or speeds.max() <= fastest * 1.001
-        assert np.abs(way[:, 3]).max() <= math.pi / 50 * scale + _EXACT
-        assert np.median(speeds) > 0.2 * fastest
-
-
-def pose_of(start: np.ndarray, target: np.ndarray, place: np.ndarray, upper: bool) -> np.ndarray:
-    """Return the pose [3, 4] of a camera at a place that looks at a target, all from the origin of the sphere."""
-    point = cartesian(*place[:3])
-    forward = (target - point) / np.linalg.norm(target - point)
-    if upper:
-        right = np.cross(forward, [0, 0, 1])
-        right /= np.linalg.norm(right)
-    else:  # the shortest rotation from straight down
-        axis = np.cross([0, 0, -1], forward)
-        axis /= np.linalg.norm(axis)
-        angle = math.acos(-forward[2])
-        right = np.array([1.0, 0, 0])
-        right = (
-            right * math.cos(angle)
-            + np.cross(axis, right) * math.sin(angle)
-            + axis * (axis @ right) * (1 - math.cos(angle))
-        )
-    up = np.cross(right, forward)
-    c, s = math.cos(place[3]), math.sin(place[3])
-    return np.stack([c * right + s * up, c * up - s * right, -forward, point], axis=1)
-
-
-@pytest.mark.parametrize("domain", PUBLISHED)
-def test_cameras_look_at_the_published_point(domain: str) -> None:
-    """That is as far ahead of the camera that is not moved as the centre of mass, then or now."""
-    pool = Pool(family(domain, "dcs-hard-dynamic", distraction_axes="camera"), Scene(ASSETS))
-    lanes = pool.add(pool.family.lane_seeds(0, 3))
-    of = pool.family
-    assert isinstance(of, Dmc)
-    act(pool, lanes, 1)
-    first = [simulation.subtree_com[1].copy() for simulation in pool.state.simulation[lanes]]
-    act(pool, lanes, 25)
-    poses = pool.place_camera(lanes, "eye", 0).pose
-    own = of.place_camera(pool.state, lanes, "eye", 0).pose.astype(float)
-    assert pool.randomised is not None
-    distracted = pool.randomised._distracted
-    assert distracted is not None
-    places = distracted.draw_places(pool.randomised._drawn(lanes, pool.steps), "eye")
-    is_fixed = PUBLISHED[domain][1] is not None
-    for k, simulation in enumerate(pool.state.simulation[lanes]):
-        origin = np.zeros(3) if is_fixed else simulation.subtree_com[1]
-        com = first[k] if is_fixed else simulation.subtree_com[1]
-        focus = own[k, :, 3] - own[k, :, 2] * np.linalg.norm(own[k, :, 3] - com)
-        expected = pose_of(own[k, :, 3] - origin, focus - origin, places[k], domain != "reacher")
-        expected[:, 3] += origin
-        assert poses[k] == pytest.approx(expected, abs=1e-5)  # of a camera up to ten metres away, in float32
-
-
-@pytest.mark.parametrize("domain", TASKS)
-def test_a_camera_that_is_not_moved_has_the_pose_that_mujoco_gives_it(domain: str) -> None:
-    of = family(domain, "dcs-easy", distraction_axes="camera")
-    pool = Pool(of, Scene(ASSETS))
-    lanes = pool.add(pool.family.lane_seeds(0, 2))
-    act(pool, lanes, 3)
-    assert of.distraction is not None
-    assert of.distraction.cameras
-    for name, camera in of.distraction.cameras.items():
-        law = find_law(camera, CameraRange())
-        r, h, v = spherical(*camera.offset)
-        own = of.place_camera(pool.state, lanes, name, 0).pose
-        poses, places = own.copy(), np.array([[r, h, v, 0.0, 0, 0, 0, 0]] * 2)
-        focus_m = of.focus_distances_m(pool.state, lanes, name)
-        move_cameras(law, places, focus_m, poses, np.empty((7, 3)))
-        assert poses == pytest.approx(own, abs=_ROUNDING * max(1, r))
-
-
-def test_limits_do_not_push_cameras_that_stand_elsewhere() -> None:
-    """Cameras behind the origin, in the west and below the ground keep their own place within their limits."""
-    for offset in ((1.0, 2.0, 0.5), (-3.0, 0.1, 0.2), (-3.0, -0.01, 0.2), (0.0, 2.0, -1.0)):
-        axes = ((1.0, 0.0, 0.0), (0.0, 0.0, -1.0), (0.0, 1.0, 0.0))
-        law = find_law(OrbitingCamera(offset, axes), CameraRange(angle=0.3, nearer=0.1, farther=0.3))
-        place = np.array([*spherical(*offset), 0.0])
-        assert (law.low <= place).all()
-        assert (law.high >= place).all()
-
-
-def act(pool: Pool, lanes: I64, steps: int, repeat: int = 1) -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(steps):
-        controls = rng.uniform(-1, 1, (len(lanes), 1, *pool.family.actions[0].shape))
-        pool.step(lanes, {"control": controls}, repeat)
-
-
 # Colours.
 
 
@@ -329,7 +77,7 @@ def test_colors_of_materials_follow_the_published_law(scale: float, moves: int) 
     columns = np.arange(39, dtype=np.uint64)
     expected = low + uniform(seeds, columns).reshape(-1, 13, 3) * (high - low)
     first = lanes.draw_colors(drawn)
-    assert first == pytest.approx(expected, abs=_EXACT)
+    assert first == pytest.approx(expected, abs=EXACT)
     for material in (0, 1, 7):
         for channel in range(3):
             check_uniform(first[:, material, channel], low[material, channel], high[material, channel])
@@ -340,7 +88,7 @@ def test_colors_of_materials_follow_the_published_law(scale: float, moves: int) 
         expected = np.clip(expected + noise, low, high)
     drawn.steps[:] = 2
     later = lanes.draw_colors(drawn)
-    assert later == pytest.approx(expected, abs=_EXACT)
+    assert later == pytest.approx(expected, abs=EXACT)
     if moves:
         inside = (np.abs(first - low) > 6 * 0.009 * scale * 3) & (np.abs(first - high) > 6 * 0.009 * scale * 3)
         check_normal((later - first)[inside], math.sqrt(2) * 0.03 * scale)
@@ -361,7 +109,7 @@ def test_rows_with_a_material_have_its_color_and_others_their_own() -> None:
     assert (colors[0][:, materials >= 0] != colors[1][:, materials >= 0]).any()
     assert len(np.unique(colors[0][0, materials == 1], axis=0)) == 1
     shown = pool.scene.instances.alpha[pool.scene.rows(pool.scene_lane[lanes])] > 0
-    assert np.abs(colors[0] - colors[1])[shown].max() <= 0.3 + _ROUNDING
+    assert np.abs(colors[0] - colors[1])[shown].max() <= 0.3 + ROUNDING
     grid = np.asarray(of.distraction.floor, bool)
     assert (colors[0][:, grid] <= colors[1][:, grid]).all()
 
@@ -375,8 +123,8 @@ def test_colors_of_dmcontrol_gb_are_normal(name: str, deviation: float) -> None:
     check_normal(numbers, 1.0)
     means = np.array([[0.7, 0.5, 0.3], [0.4, 0.6, 0.8]])
     expected = np.clip(means + deviation * numbers, 0, 1)
-    assert bodies[:, 0] == pytest.approx(expected[:, 0], abs=_EXACT)
-    assert skies == pytest.approx(expected[:, 1], abs=_EXACT)
+    assert bodies[:, 0] == pytest.approx(expected[:, 0], abs=EXACT)
+    assert skies == pytest.approx(expected[:, 1], abs=EXACT)
     floors = draw_floor_colors(deviation, MANY)
     inside = (floors > 0) & (floors < 1)
     assert (floors >= 0).all()

@@ -11,7 +11,7 @@ from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.worlds.mujoco.models.lights import write_lamp_poses
 from worldloom.worlds.mujoco.models.skins import write_skin_poses
 from worldloom.worlds.mujoco.models.tendons import write_tendon_poses
-from worldloom.worlds.mujoco.simulation.data import LIGHT_XDIR, LIGHT_XPOS, QPOS, WRAP_XPOS, XMAT, XPOS
+from worldloom.worlds.mujoco.simulation.data import LIGHT_XDIR, LIGHT_XPOS, WRAP_XPOS, XMAT, XPOS
 
 
 class PoseTables(NamedTuple):
@@ -22,7 +22,7 @@ class PoseTables(NamedTuple):
     light_ids: I32
     """The model's light of each lamp, or -1."""
     tendon_offsets: I64
-    """Offsets from qpos of ten_length, in float64, and of ten_wrapadr, ten_wrapnum and wrap_obj, in int32."""
+    """Offsets from wrap_xpos of ten_length, in float64, and of ten_wrapadr, ten_wrapnum and wrap_obj, in int32."""
     tendons: I32
     """Integer columns of the tendons, as in `tendons.py`."""
     tendon_values: F64
@@ -86,7 +86,6 @@ def write_poses_of(
             integers,
             addresses,
             WRAP_XPOS,
-            QPOS,
             tables.tendon_offsets,
             tables.tendons,
             tables.tendon_values,

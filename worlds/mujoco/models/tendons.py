@@ -66,17 +66,18 @@ class Tendons:
 
 
 def _array_offsets(model: mujoco.MjModel) -> tuple[int, int, int, int]:
-    """Return offsets from qpos, in elements: of ten_length, in float64, and of the integer arrays of paths, in int32.
+    """Return offsets from wrap_xpos, in elements: of ten_length, in float64, and of the paths' arrays, in int32.
 
-    All arrays of an MjData lie in one block of memory, at offsets that depend on the model only.
+    All arrays of an MjData lie in one block of memory, at offsets that depend on the model only; but empty ones, as
+    qpos may be, lie anywhere. None of these is empty where there is a spatial tendon.
     """
     data = mujoco.MjData(model)
-    anchor = address_of(data.qpos)
+    anchor = address_of(data.wrap_xpos)
     firsts, counts, objects = (
         (address_of(array) - anchor) // PROCESS_INT32.itemsize
         for array in (data.ten_wrapadr, data.ten_wrapnum, data.wrap_obj)
     )
-    return float64_index_of(data.ten_length) - float64_index_of(data.qpos), firsts, counts, objects
+    return float64_index_of(data.ten_length) - float64_index_of(data.wrap_xpos), firsts, counts, objects
 
 
 def _max_points(model: mujoco.MjModel, tendon: int) -> int:
@@ -237,7 +238,6 @@ def write_tendon_poses(
     integers: I32,
     addresses: I64,
     wrap_field: int,
-    anchor_field: int,
     offsets: I64,
     tendons: I32,
     values: F64,
@@ -250,12 +250,12 @@ def write_tendon_poses(
     """Write the poses of all tubes and spheres, and the colours of tendons that show their limits.
 
     `addresses` [n, fields] are those of the lanes' arrays in `numbers`, the memory of the process as float64;
-    `integers` is the same memory as int32. `offsets` [4] from the array of `anchor_field`: that of ten_length, in
-    float64, and those of ten_wrapadr, ten_wrapnum and wrap_obj, in int32.
+    `integers` is the same memory as int32. `offsets` [4] from the array of `wrap_field`, wrap_xpos: that of ten_length,
+    in float64, and those of ten_wrapadr, ten_wrapnum and wrap_obj, in int32.
     """
     lengths, firsts, counts, objects = offsets[0], offsets[1], offsets[2], offsets[3]
     for k in range(scene_lanes.size):
-        anchor = addresses[k, anchor_field]
+        anchor = addresses[k, wrap_field]
         for t in range(tendons.shape[0]):
             tendon, value = tendons[t], values[t]
             row = first_row[scene_lanes[k]] + tendon[FIRST_ROW]
@@ -265,7 +265,7 @@ def write_tendon_poses(
             first = integers[2 * anchor + firsts + tendon[TENDON]]
             count = integers[2 * anchor + counts + tendon[TENDON]]
             length = numbers[anchor + lengths + tendon[TENDON]]
-            path = numbers[addresses[k, wrap_field] + 3 * first : addresses[k, wrap_field] + 3 * (first + count)]
+            path = numbers[anchor + 3 * first : anchor + 3 * (first + count)]
             is_slack = tendon[CATENARY] == SPRING_CATENARY or (
                 tendon[CATENARY] == LIMIT_CATENARY and length < value[UPPER]
             )

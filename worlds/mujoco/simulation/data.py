@@ -119,6 +119,16 @@ class ModelOverrides:
             array[...] = overrides[first : first + length].view(array.dtype).reshape(array.shape)
             first += length
 
+    def of_lanes(self, name: str, overrides: U8, model: mujoco.MjModel) -> np.ndarray:
+        """Return an array of the models of lanes, [n, ...]; `overrides` [n, size_bytes] are the bytes of these."""
+        array = getattr(model, name)
+        if name not in self.names:
+            return np.broadcast_to(array, (len(overrides), *array.shape))
+        place = self.names.index(name)
+        end = int(self.lengths_bytes[: place + 1].sum())
+        own = np.ascontiguousarray(overrides[:, end - self.lengths_bytes[place] : end])
+        return np.asarray(own.view(array.dtype).reshape(len(overrides), *array.shape))
+
     def copy_arrays(self, model: mujoco.MjModel) -> dict[str, np.ndarray]:
         """Return copies of these arrays of a model, by name."""
         return {name: getattr(model, name).copy() for name in self.names}

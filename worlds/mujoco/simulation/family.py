@@ -200,6 +200,7 @@ class SimulatedFamily(Family):
             self._overrides.write(state.overrides[lane], self._model)
             one = slice(k, k + 1)
             self._scene.write_static(state.scales, lanes[one], scene, scene_lanes[one], self._model)
+        self._overrides.write(self._default_overrides, self._model)  # which rewards of other lanes may read
 
     def _ensure_data(self, state: State, lanes: I64) -> None:
         """Give lanes without a first episode an MjData in the default pose, so that they can be drawn and observed."""
