@@ -219,5 +219,6 @@ def vary_from(plain: mujoco.MjModel, model: mujoco.MjModel, seed: np.ndarray, la
 
 @pytest.mark.parametrize("name", ["catch", "maze"])
 def test_families_without_a_simulation_of_mujoco_refuse(name: str) -> None:
-    with pytest.raises(SettingError, match=f"setting 'vary_masses' is 0.7: this world of '{name}' has no masses that could vary"):
+    expected = f"setting 'vary_masses' is 0.7: this world of '{name}' has no masses that could vary"
+    with pytest.raises(SettingError, match=expected):
         Pool(find_family(name)({}, ASSETS), Scene(ASSETS), EVERYTHING)
