@@ -5,6 +5,7 @@ many, for worlds that are drawn later, does so within `loading`: draws then go o
 new one is built beside them.
 """
 
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ class AssetLibrary:
         self._version = 0
         self.memory_bytes = 0
         """Estimated memory of all meshes and textures that were added, without those that can be replaced."""
+        self.max_bytes = sys.maxsize
+        """Memory up to which pictures of the operator's are added; what worlds cannot do without is added beyond."""
         self.lock = threading.RLock()
         """Held while assets are added. Hold it to look up a name and add it if missing, or to add several together."""
         for build in (meshes.box, meshes.plane, meshes.quad, meshes.sphere, meshes.cylinder, meshes.capsule):
@@ -90,8 +93,14 @@ class AssetLibrary:
             first = len(self._textures)
             self._textures |= levels
             self._note_change()
-            self.memory_bytes += sum(int(_TEXTURE_COPIES * one.nbytes) for one in levels.values())
+            self.memory_bytes += len(levels) * self.texture_bytes
             return first
+
+    @property
+    def texture_bytes(self) -> int:
+        """Estimated memory of a texture."""
+        texels = sum(4**level for level in range(self.texture_size.bit_length()))
+        return int(_TEXTURE_COPIES * texels * np.dtype(np.uint32).itemsize)
 
     def mesh(self, name: str) -> int:
         """Return the number of a mesh."""

@@ -32,8 +32,8 @@ from worldloom.server.engine.world_settings import (
 from worldloom.worlds.family import Family
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.randomisation.distracted_lanes import load_films
-from worldloom.worlds.randomisation.pictures import load_sets
-from worldloom.worlds.randomisation.settings import BUILT_IN, PICTURE_SETS, VARIATION, Randomisation
+from worldloom.worlds.randomisation.pictures import has_sets, load_sets
+from worldloom.worlds.randomisation.settings import PICTURE_SETTINGS, VARIATION, Randomisation
 from worldloom.worlds.registry import is_built_in, is_loaded, known_families
 from worldloom.worlds.settings import SettingError, parse_settings
 
@@ -93,14 +93,18 @@ class WorldDirectory:
         """Return the slow part of `create` for another thread to run; None if it was done before, or is quick.
 
         Families that need an extra import large packages, and read and compile models; those of others may do anything.
-        Sets of pictures are read from files.
+        Sets of pictures are made by code, or read from files.
         """
         name = given.get("family")
-        reads_pictures = any(given.get(setting, BUILT_IN) != BUILT_IN for setting in PICTURE_SETS)
-        if not isinstance(name, str) or name not in known_families() or (is_built_in(name) and not reads_pictures):
+        if not isinstance(name, str) or name not in known_families():
             return None
-        if is_loaded(name) and self._key(given) in self.pools.by_key:
+        if is_built_in(name) and given.keys().isdisjoint(PICTURE_SETTINGS):
             return None
+        if is_loaded(name):
+            key = self._key(given)
+            if key in self.pools.by_key or (is_built_in(name) and has_sets(self.assets, key[2])):
+                return None
+        self._limit_pictures()
         return lambda: self._prepare(given)
 
     def add_prepared(self, prepared: Callable[[], PreparedFamily]) -> None:
@@ -336,10 +340,15 @@ class WorldDirectory:
         try:
             key = _key_of(kind, own, randomisation)
             if key not in self.pools.by_key:
+                self._limit_pictures()
                 self._add_pool(key, kind(own, self.assets))
         except SettingError as error:
             raise refusal(error) from error
         return self.pools.by_key[key]
+
+    def _limit_pictures(self) -> None:
+        """Limit pictures to what is left of the memory budget, and to half of it with all assets, as they stay."""
+        self.assets.max_bytes = min(self.assets.memory_bytes + self.memory.left_bytes, self.memory.max_bytes // 2)
 
     def _add_pool(self, key: PoolKey, family: Family) -> None:
         try:

@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from worldloom.kernels.tables import U8
 from worldloom.render import textures
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.randomisation.settings import BACKGROUND, BUILT_IN, TEXTURES, Randomisation
-from worldloom.worlds.settings import SettingError, SettingNotAllowedError, abbreviate
+from worldloom.worlds.settings import SettingError, SettingNotAllowedError, SettingTooLargeError, abbreviate
 
 log = logging.getLogger("worldloom.worlds")
 
@@ -37,9 +38,22 @@ _ARRAYS = (".npy", ".npz")
 _BUILT_IN_FILMS, _BUILT_IN_FILM_FRAMES = 10, 12
 _MAX_NAMED = 5
 """Most files that a warning names."""
+_FEW = 2
+"""Frames by which a picture differs from a video."""
 
 Clip: TypeAlias = tuple[int, int]
 """First texture of a picture or video, and its number of frames."""
+
+
+@dataclass
+class _Loaded:
+    """Pictures and videos that were added to a library."""
+
+    sets: dict[str, list[Clip]] = field(default_factory=dict)
+    """Those of each set, by its key."""
+    files: dict[Path, Clip] = field(default_factory=dict)
+    """The most frames that were read of each file or directory: sets with fewer of them share its textures."""
+
 
 _TEXTURES: dict[str, Callable[[int], U8]] = {
     "checker": textures.checker,
@@ -52,8 +66,7 @@ _TEXTURES: dict[str, Callable[[int], U8]] = {
 }
 _allowed: list[Path] = []
 _max_frames = MAX_FRAMES
-_sets: WeakKeyDictionary[AssetLibrary, dict[str, list[Clip]]] = WeakKeyDictionary()
-"""Sets that were added to a library, by their key."""
+_loaded: WeakKeyDictionary[AssetLibrary, _Loaded] = WeakKeyDictionary()
 _building, _reading = threading.Lock(), threading.Lock()
 """Held while a set is made by code, or read: one thread does it, and others wait for that one."""
 
@@ -103,22 +116,51 @@ def load_sets(assets: AssetLibrary, randomisation: Randomisation) -> None:
             find_clips(assets, randomisation.background_set)
 
 
+def has_sets(assets: AssetLibrary, randomisation: Randomisation | None) -> bool:
+    """Return whether a library has all pictures that a randomisation needs; False if a set cannot be found."""
+    if randomisation is None:
+        return True
+    sets = {
+        ("textures", randomisation.texture_set): TEXTURES,
+        ("backgrounds", randomisation.background_set): BACKGROUND,
+    }
+    loaded = _loaded_of(assets).sets
+    try:
+        return all(_find_key(*one)[0] in loaded for one, what in sets.items() if randomisation.amounts[what] > 0)
+    except SettingError:
+        return False
+
+
 def _acquire(
     assets: AssetLibrary, kind: str, name: str, build: Callable[[int], Iterator[tuple[str, list[U8]]]], first: int = 0
 ) -> list[Clip]:
-    directory = None if name == BUILT_IN else _find_set(name)
-    key = f"{kind} {BUILT_IN}" if directory is None else f"pictures {directory} {first or ''}"
-    with _reading if directory else _building:
-        known = _sets.setdefault(assets, {})
-        if key not in known:
-            size = assets.texture_size
-            # All is read before anything is added: a set that cannot be used leaves nothing behind.
-            found = list(build(size) if directory is None else _read_set(directory, size, first))
-            known[key] = [
-                (assets.add_textures({f"{key}: {word} {k}": frame for k, frame in enumerate(frames)}), len(frames))
-                for word, frames in found
-            ]
-        return known[key]
+    key, directory = _find_key(kind, name, first)
+    loaded = _loaded_of(assets)
+    # Looked up before: the engine finds what is loaded while another thread reads for a minute.
+    if key not in loaded.sets:
+        with _reading if directory else _building:
+            if key not in loaded.sets and directory is not None:
+                loaded.sets[key] = _read_set(assets, loaded.files, key, name, directory, first)
+            elif key not in loaded.sets:
+                built = list(build(assets.texture_size))
+                loaded.sets[key] = [(_add_frames(assets, key, word, frames), len(frames)) for word, frames in built]
+    return loaded.sets[key]
+
+
+def _loaded_of(assets: AssetLibrary) -> _Loaded:
+    return _loaded.setdefault(assets, _Loaded())
+
+
+def _find_key(kind: str, name: str, first: int = 0) -> tuple[str, Path | None]:
+    """Return the key of a set, and its directory if it has one."""
+    if name == BUILT_IN:
+        return f"{kind} {BUILT_IN}", None
+    directory = _find_set(name)
+    return f"pictures {directory} {first or ''}", directory
+
+
+def _add_frames(assets: AssetLibrary, key: str, word: str, frames: list[U8]) -> int:
+    return assets.add_textures({f"{key}: {word} {k}": frame for k, frame in enumerate(frames)})
 
 
 def _build_textures(size: int) -> Iterator[tuple[str, list[U8]]]:
@@ -138,11 +180,13 @@ def _build_film(size: int, seed: int) -> Iterator[tuple[str, list[U8]]]:
     yield f"drift {seed}", [textures.drift(size, frame, frames, seed) for frame in range(frames)]
 
 
+def _allowed_directories() -> list[Path]:
+    return _allowed or [Path(one).resolve() for one in os.environ.get(DIRECTORY_VARIABLE, "").split(os.pathsep) if one]
+
+
 def _find_set(name: str) -> Path:
     """Return the directory of a set."""
-    allowed = _allowed or [
-        Path(one).resolve() for one in os.environ.get(DIRECTORY_VARIABLE, "").split(os.pathsep) if one
-    ]
+    allowed = _allowed_directories()
     if not allowed:
         raise SettingNotAllowedError(
             f"set of pictures {abbreviate(name)}: expected {BUILT_IN!r}, for this server has no others; start it with "
@@ -154,46 +198,88 @@ def _find_set(name: str) -> Path:
             wanted = (directory / name).resolve(strict=True)
             if wanted.is_relative_to(directory) and wanted.is_dir():
                 return wanted
-    sets = sorted(
-        {one.name for directory in allowed if directory.is_dir() for one in directory.iterdir() if one.is_dir()}
-    )
-    listed = ", ".join([BUILT_IN, *sets[:20]]) + (", …" if len(sets) > 20 else "")
+    sets = set[str]()
+    for directory in allowed:
+        with contextlib.suppress(OSError):  # the operator has removed it, or taken the right to read it
+            sets |= {one.name for one in directory.iterdir() if one.is_dir()}
+    listed = ", ".join([BUILT_IN, *sorted(sets)[:20]]) + (", …" if len(sets) > 20 else "")
     raise SettingError(
         f"there is no set of pictures {abbreviate(name)}: expected one of {listed}, or . for all of them"
     )
 
 
-def _read_set(directory: Path, size: int, first: int) -> Iterator[tuple[str, list[U8]]]:
-    """Yield the pictures and videos of a directory, each with its name and frames, in the order of their names."""
-    paths = sorted((one for one in directory.iterdir() if not one.name.startswith(".")), key=_natural)
-    paths = paths[: first or None]
-    # Each has its share of the frames, or one if they are too many; then the last are left out.
-    each = max(1, _max_frames // max(1, len(paths)))
-    count, unread = 0, list[str]()
-    for path in paths[:_max_frames]:
-        try:
-            frames = list(islice(_frames_of(path, size), each))
-        except Exception as error:  # a damaged file: each decoder has errors of its own
-            unread.append(f"{path} ({error})")
-            continue
-        if frames:
-            count += 1
-            yield path.name, frames
-        else:
-            unread.append(f"{path} (no pictures)")
+def _read_set(
+    assets: AssetLibrary, known: dict[Path, Clip], key: str, name: str, directory: Path, first: int
+) -> list[Clip]:
+    """Return the pictures and videos of a directory, in the order of their names; add what the library lacks."""
+    most, size, unread = min(first or _max_frames, _max_frames), assets.texture_size, list[str]()
+    paths = iter(_list_set(name, directory))
+    # What is a picture is known when it was read: the first frames of each come before their shares.
+    chosen: dict[Path, list[U8]] = {}
+    for path in paths:
+        frames = [] if path in known else _read_frames(path, size, _FEW, unread)
+        if frames or path in known:
+            chosen[path] = frames
+        if len(chosen) == most:
+            break
+    each = max(1, _max_frames // max(1, len(chosen)))
+    added, room_bytes = 0, assets.max_bytes - assets.memory_bytes
+    for path, frames in chosen.items():
+        known_count = known[path][1] if path in known else 0
+        if known_count < each and (known_count or len(frames) == _FEW < each):
+            frames = _read_frames(path, size, each, unread)
+        chosen[path] = frames[:each] if len(frames) > known_count else []
+        added += len(chosen[path])
+        if chosen[path] and added * assets.texture_bytes > room_bytes:
+            raise SettingTooLargeError(
+                f"the set of pictures {abbreviate(name)} would take more than {max(0, room_bytes)} bytes of memory, "
+                "which is what is left for pictures, as they stay until the server ends: use sets that others use, "
+                "raise --max-memory-bytes or lower --max-texture-frames"
+            )
     if unread:
         more = f" and {len(unread) - _MAX_NAMED} more" if len(unread) > _MAX_NAMED else ""
         log.warning("pictures that cannot be read are left out: %s%s", "; ".join(unread[:_MAX_NAMED]), more)
-    if len(paths) > _max_frames:
-        log.warning("%s has %d pictures and videos: only the first %d are used", directory, len(paths), _max_frames)
-    if not count:
+    if len(chosen) == _max_frames and most != first and next(paths, None) is not None:
+        log.warning("%s: only the first %d pictures and videos are used", directory, _max_frames)
+    if not chosen:
         raise SettingError(
-            f"the set of pictures {str(directory)!r} has none that can be read: expected PNG, JPEG, GIF, …"
+            f"the set of pictures {abbreviate(name)} has none that can be read: expected PNG, JPEG, GIF, …"
         )
+    # All is read before anything is added: a set that cannot be used leaves nothing behind.
+    for path, frames in chosen.items():
+        if frames:
+            known[path] = _add_frames(assets, key, path.name, frames), len(frames)
+    return [(known[path][0], min(each, known[path][1])) for path in chosen]
+
+
+def _list_set(name: str, directory: Path) -> list[Path]:
+    """Return what is in the directory of a set, in the order of the names."""
+    try:
+        return sorted((one for one in directory.iterdir() if not one.name.startswith(".")), key=_natural)
+    except OSError as error:
+        raise SettingError(
+            f"the set of pictures {abbreviate(name)} cannot be read: {error.strerror}; expected a directory that the "
+            "server's user may read"
+        ) from error
+
+
+def _read_frames(path: Path, size: int, most: int, unread: list[str]) -> list[U8]:
+    """Return the first frames of a picture or video; if some cannot be read, those before, and note it in `unread`."""
+    frames = list[U8]()
+    try:
+        frames.extend(islice(_frames_of(path, size), most))
+        problem = "" if frames else "no pictures"
+    except Exception as error:  # a damaged file: each decoder has errors of its own
+        problem = str(error) or type(error).__name__
+    if problem:
+        unread.append(f"{path} ({f'from frame {len(frames)} on: ' if frames else ''}{problem})")
+    return frames
 
 
 def _frames_of(path: Path, size: int) -> Iterator[U8]:
     """Yield the frames of a picture, a video, or a directory of pictures, resampled to the size of textures."""
+    if not any(path.resolve().is_relative_to(directory) for directory in _allowed_directories()):
+        raise ValueError("it leads out of --texture-dir")
     if path.is_dir():
         for one in sorted(path.iterdir(), key=_natural):
             if one.is_file() and not one.name.startswith("."):
@@ -227,4 +313,4 @@ def _resample(picture: Image.Image, size: int) -> U8:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Return a key by which frame 10 comes after frame 9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

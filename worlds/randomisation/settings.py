@@ -137,6 +137,8 @@ VARIATION_SETTINGS = (
 """Settings of CreateWorld and ResetWorld."""
 PICTURE_SETS = ("texture_set", "background_set")
 """Settings that name a set of pictures."""
+PICTURE_SETTINGS = ("vary_textures", "vary_background", *PICTURE_SETS)
+"""Settings with which pictures are shown."""
 VARIATION_NAMES = frozenset(setting.name for setting in VARIATION_SETTINGS)
 
 

@@ -1,6 +1,7 @@
 """Families that take long to make are made beside the engine: whoever asked waits, nobody else does."""
 
 import queue
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +11,12 @@ from dm_env_rpc.v1.extensions import properties_pb2
 
 from scripts.support.messages import packed
 from tests.support.faulty_families import Slow
+from worldloom.kernels.tables import U8
 from worldloom.render.cpu import CPURenderer
 from worldloom.server.config import Limits
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import Engine
+from worldloom.worlds.randomisation import pictures
 from worldloom.worlds.registry import Registry
 
 SOON_S = 20.0
@@ -83,6 +86,31 @@ def test_others_go_on_while_a_family_is_made(running: Running) -> None:
     assert waiting.replies.empty()
     Slow.gate.set()
     assert waiting.step_reply().create_world.world_name.startswith("slow-")
+
+
+def test_others_go_on_while_pictures_are_made(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, gate, build = threading.Event(), threading.Event(), pictures._build_backgrounds
+
+    def build_slowly(size: int) -> Iterator[tuple[str, list[U8]]]:
+        began.set()
+        assert gate.wait(SOON_S)
+        return build(size)
+
+    monkeypatch.setattr(pictures, "_build_backgrounds", build_slowly)
+    waiting = running.stream()
+    waiting.create("catch", vary_background=1.0)
+    try:
+        assert began.wait(SOON_S)
+        check_others_step(running)
+        assert waiting.replies.empty()
+    finally:
+        gate.set()
+    assert waiting.step_reply().create_world.world_name.startswith("catch-")
+    # Who uses the same pictures does not wait for the thread.
+    running.stream().create("slow")
+    assert Slow.began.wait(SOON_S)
+    waiting.create("maze", vary_background=0.5)
+    assert waiting.step_reply().create_world.world_name.startswith("maze-")
 
 
 def test_others_go_on_while_a_family_is_described(running: Running) -> None:

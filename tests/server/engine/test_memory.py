@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from scripts.support.engine_streams import EngineHarness, refused
+from worldloom.protos.errors import ResourceExhausted
 from worldloom.render.renderer import Renderer
 from worldloom.server.config import Limits
 from worldloom.server.engine import memory, pools
 from worldloom.server.engine.directory import WorldDirectory
 from worldloom.server.engine.memory import MemoryBudget, available_bytes
+from worldloom.worlds.randomisation.pictures import allow_texture_dirs
 
 MIB = 1 << 20
 
@@ -86,6 +88,31 @@ def test_reply_buffers_count(cpu: Renderer) -> None:
     assert before + 2 * MIB < held(harness) < before + 6 * MIB
     assert stream.read("counters.memory_bytes") == held(harness)
     assert stream.read("limits.max_memory_bytes") == harness.engine.limits.max_memory_bytes
+
+
+def test_pictures_are_refused_before_they_exceed_the_budget(cpu: Renderer, tmp_path: Path) -> None:
+    for name, frames in (("few", 4), ("many", 32), ("more", 8)):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "film.npy", np.zeros((frames, 2, 2, 3), np.uint8))
+    empty = EngineHarness(cpu)
+    room = held(empty) + 20 * empty.engine.directory.assets.texture_bytes
+    allow_texture_dirs([tmp_path])
+    try:
+        harness = EngineHarness(cpu, max_memory_bytes=room)
+        stream, directory = harness.stream(), harness.engine.directory
+        stream.create("catch", vary_background=1.0, background_set="few")
+        before = held(harness)
+        with refused("RESOURCE_EXHAUSTED", "set of pictures 'many'", "--max-memory-bytes", "--max-texture-frames"):
+            stream.create("catch", vary_background=1.0, background_set="many")
+        # There is room for it, but pictures stay: they get half of the budget.
+        assert directory.memory.left_bytes > 8 * directory.assets.texture_bytes
+        build = directory.preparation({"family": "catch", "vary_background": 1.0, "background_set": "more"})
+        assert build is not None
+        with pytest.raises(ResourceExhausted, match="set of pictures 'more'"):
+            build()
+        assert held(harness) == before
+    finally:
+        allow_texture_dirs([])
 
 
 def test_the_default_is_a_part_of_what_is_available(cpu: Renderer) -> None:

@@ -1,8 +1,11 @@
 """Sets of pictures: what is read of the operator's files, in which order and size, and what is refused."""
 
+import errno
 import logging
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +17,13 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds, mix, uniform
+from worldloom.worlds.randomisation import pictures
 from worldloom.worlds.randomisation.draws import DRAWS
 from worldloom.worlds.randomisation.pictures import (
     DIRECTORY_VARIABLE,
     allow_texture_dirs,
     find_clips,
+    find_films,
     find_textures,
 )
 from worldloom.worlds.randomisation.settings import (
@@ -30,7 +35,7 @@ from worldloom.worlds.randomisation.settings import (
     Randomisation,
 )
 from worldloom.worlds.registry import find_family
-from worldloom.worlds.settings import SettingError, SettingNotAllowedError
+from worldloom.worlds.settings import SettingError, SettingNotAllowedError, SettingTooLargeError
 
 SIZE = 16
 
@@ -81,7 +86,6 @@ def test_all_kinds_of_files_are_read_in_order(folder: Path) -> None:
     assert found[2] == pytest.approx([30, 31, 32, 33, 34], abs=3)  # GIF has a palette
     assert found[3:] == [[30, 31, 32], [50, 51], [60, 61], list(range(70, 82))]
     assert find_textures(assets, "train") == [first for first, _ in clips]
-    assert find_clips(assets, "train") is clips
     assert [shades(assets, *clip) for clip in find_clips(assets, "validation")] == [[90]]
 
 
@@ -134,7 +138,132 @@ def test_a_set_has_a_limit(folder: Path, caplog: pytest.LogCaptureFixture) -> No
     allow_texture_dirs([folder], max_frames=3)
     with caplog.at_level(logging.WARNING):
         assert [frames for _, frames in find_clips(AssetLibrary(texture_size=SIZE), "train")] == [1, 1, 1]
-    assert "has 7 pictures and videos: only the first 3 are used" in caplog.text
+    assert "train: only the first 3 pictures and videos are used" in caplog.text
+
+
+def test_files_that_are_no_pictures_do_not_count(folder: Path) -> None:
+    (folder / "train" / "0 README").write_text("Nine pictures and videos of mine.")
+    (folder / "train" / "1 notes.txt").write_text("A tenth is to come.")
+    allow_texture_dirs([folder], max_frames=21)
+    assets = AssetLibrary(texture_size=SIZE)
+    assert [shades(assets, *clip) for clip in find_films(assets, "train", 2)] == [[10], [20]]
+    assert [frames for _, frames in find_clips(assets, "train")] == [1, 1, 3, 3, 2, 2, 3]
+
+
+def test_a_video_ends_before_what_cannot_be_read(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "train" / "7" / "4.png").write_bytes(b"no picture")
+    assets = AssetLibrary(texture_size=SIZE)
+    with caplog.at_level(logging.WARNING):
+        assert shades(assets, *find_clips(assets, "train")[-1]) == [70, 71, 72, 73]
+    assert "train/7 (from frame 4 on: " in caplog.text
+
+
+def test_sets_share_the_frames_of_a_file(folder: Path) -> None:
+    allow_texture_dirs([folder], max_frames=24)
+    assets = AssetLibrary(texture_size=SIZE)
+    few = find_films(assets, "train", 4)  # 6 frames of each at most
+    held_bytes = assets.memory_bytes
+    every = find_films(assets, "train")  # 3 frames of each at most
+    assert every[:4] == [(first, min(frames, 3)) for first, frames in few]
+    assert assets.memory_bytes == held_bytes + (2 + 2 + 3) * assets.texture_bytes
+    some = find_films(assets, "train", 2)
+    assert some == few[:2]
+    more = find_films(assets, "train/7")  # 2 frames of each, but they are pictures
+    assert [shades(assets, *clip) for clip in more] == [[70 + k] for k in range(12)]
+    allow_texture_dirs([folder], max_frames=35)
+    longer = find_films(assets, "train", 7)  # 5 frames of each: another key, and more of the last is read
+    assert shades(assets, *longer[-1]) == [70, 71, 72, 73, 74]
+    assert longer[:6] == [*few[:2], (few[2][0], 5), few[3], *every[4:6]]
+
+
+def test_pictures_beyond_the_memory_are_refused(folder: Path) -> None:
+    assets = AssetLibrary(texture_size=SIZE)
+    before = assets.memory_bytes
+    assets.add_texture("one", picture(0))
+    assert assets.memory_bytes == before + assets.texture_bytes
+    frames = 1 + 1 + 5 + 3 + 2 + 2 + 12
+    assets.max_bytes = assets.memory_bytes + (frames - 1) * assets.texture_bytes
+    with pytest.raises(SettingTooLargeError, match=r"'train' would take more than .* --max-texture-frames"):
+        find_clips(assets, "train")
+    assert assets.memory_bytes == before + assets.texture_bytes
+    assets.max_bytes += assets.texture_bytes
+    assert sum(count for _, count in find_clips(assets, "train")) == frames
+    assets.max_bytes = 0
+    assert len(find_films(assets, "train", 7)) == 7  # all of them are there
+    with pytest.raises(SettingTooLargeError):
+        find_clips(assets, "validation")
+
+
+def test_a_set_is_found_while_another_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assets = AssetLibrary(texture_size=SIZE)
+    known = {name: find_clips(assets, name) for name in ("validation", BUILT_IN)}
+    began, gate = threading.Event(), threading.Event()
+
+    def wait(opened: Image.Image | None, size: int) -> U8:
+        began.set()
+        assert gate.wait(20.0)
+        return np.zeros((size, size, 3), np.uint8)
+
+    monkeypatch.setattr(pictures, "_resample", wait)
+    monkeypatch.setitem(pictures._TEXTURES, "checker", lambda size: wait(None, size))
+    with ThreadPoolExecutor(3) as threads:
+        try:
+            reading = threads.submit(find_clips, assets, "train")
+            assert began.wait(20.0)
+            began.clear()
+            building = threads.submit(find_textures, assets, BUILT_IN)
+            assert began.wait(20.0)
+            for name, clips in known.items():
+                assert threads.submit(find_clips, assets, name).result(timeout=10.0) == clips
+            assert not reading.done()
+            assert not building.done()
+        finally:
+            gate.set()
+        assert len(reading.result()) == len(building.result()) == 7
+
+
+def test_names_may_have_any_digits(folder: Path) -> None:
+    save(folder / "digits" / "²1.png", picture(11))
+    save(folder / "digits" / "3.png", picture(33))
+    save(folder / "digits" / "\N{ARABIC-INDIC DIGIT TWO}.png", picture(22))
+    assets = AssetLibrary(texture_size=SIZE)
+    assert [shades(assets, *clip) for clip in find_clips(assets, "digits")] == [[22], [33], [11]]
+
+
+def test_clients_are_told_names_and_no_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "empty").mkdir()
+    assets = AssetLibrary(texture_size=SIZE)
+    with pytest.raises(SettingError, match="'empty' has none that can be read") as told:
+        find_clips(assets, "empty")
+    assert str(folder) not in str(told.value)
+
+    def refuse(path: Path) -> Iterator[Path]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)  # rights do not hold for the superuser, who may run this
+    with pytest.raises(SettingError, match="'train' cannot be read: Permission denied") as told:
+        find_clips(assets, "train")
+    assert str(folder) not in str(told.value)
+    with pytest.raises(SettingError, match="no set of pictures 'nowhere'"):
+        find_clips(assets, "nowhere")
+
+
+def test_links_are_not_followed_out_of_the_allowed_directory(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    save(outside / "film" / "0.png", picture(1))
+    np.save(outside / "array.npy", picture(2))
+    (folder / "linked" / "film").mkdir(parents=True)
+    (folder / "linked" / "a").symlink_to(outside / "film")
+    (folder / "linked" / "b.png").symlink_to(outside / "film" / "0.png")
+    (folder / "linked" / "c.npy").symlink_to(outside / "array.npy")
+    (folder / "linked" / "film" / "0.png").symlink_to(outside / "film" / "0.png")
+    (folder / "linked" / "z.png").symlink_to(folder / "validation" / "a.png")
+    assets = AssetLibrary(texture_size=SIZE)
+    with caplog.at_level(logging.WARNING):
+        assert [shades(assets, *clip) for clip in find_clips(assets, "linked")] == [[90]]
+    assert caplog.text.count("leads out of --texture-dir") == 4
 
 
 def test_only_allowed_directories_are_read(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
