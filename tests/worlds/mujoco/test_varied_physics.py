@@ -14,8 +14,10 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.scene import Scene
 from worldloom.worlds.mujoco.dm_control.family import Dmc
+from worldloom.worlds.mujoco.dm_control.suite import suite
 from worldloom.worlds.mujoco.family import Mujoco, register_reward
 from worldloom.worlds.mujoco.models.files import allow_model_dirs, offer_model, withdraw_model
+from worldloom.worlds.mujoco.simulation.data import LaneArrays
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import lane_seeds, mix, uniform
 from worldloom.worlds.randomisation.draws import DRAWS
@@ -181,6 +183,34 @@ def test_the_model_that_rewards_read_is_not_that_of_a_lane_that_was_drawn() -> N
         pool.step(lanes, {"control": np.zeros((4, 1, 2))})
         pool.views(lanes, "free")
     assert (pool.reward[lanes, 0] == mujoco.MjModel.from_xml_string(CART).body_mass.sum()).all()
+
+
+@pytest.mark.parametrize(("domain", "task"), [("hopper", "stand"), ("swimmer", "swimmer6"), ("walker", "walk")])
+def test_cameras_and_lights_follow_the_centre_of_mass_of_their_lane(domain: str, task: str) -> None:
+    family = Dmc({"domain": domain, "task": task}, ASSETS)
+    pool = Pool(family, Scene(ASSETS), EVERYTHING)
+    seeds = Dmc.lane_seeds(5, 3)
+    lanes = pool.add(seeds)
+    plain = suite.load(domain, task).physics.model.ptr
+    for _ in range(3):
+        pool.step(lanes, {"control": np.zeros((3, 1, plain.nu))})
+    pool.views(lanes, "eye")
+    arrays = LaneArrays(plain, pool.state, lanes)
+    for lane in range(3):
+        model = copy.copy(plain)
+        vary(model, seeds, lane, 0)
+        assert not np.allclose(model.body_mass, plain.body_mass)
+        data = mujoco.MjData(model)
+        data.qpos[:] = arrays.qpos[lane]
+        mujoco.mj_forward(model, data)
+        for name in (model.camera(k).name for k in range(model.ncam)):
+            pose = pool.place_camera(lanes, name, 0).pose[lane]
+            # Poses are of single precision.
+            assert pose[:, 3] == pytest.approx(data.camera(name).xpos, abs=1e-5)
+            assert pose[:, :3].ravel() == pytest.approx(data.camera(name).xmat, abs=1e-5)
+        follows = model.light_mode == mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM  # the task of swimmer places another
+        assert follows.any() or mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM in model.cam_mode
+        assert arrays.light_xpos[lane][follows] == pytest.approx(data.light_xpos[follows], abs=1e-12)
 
 
 @pytest.mark.parametrize("env_id", ["Humanoid-v5", "HumanoidStandup-v5", "Ant-v5"])

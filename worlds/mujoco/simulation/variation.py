@@ -16,8 +16,6 @@ _ARRAYS = {
     "gains": ("actuator_gainprm", "actuator_biasprm"),
 }
 """Arrays of a model that have an element or a row for each number of a variation."""
-_PROBE = 1.5
-"""A factor by which everything changes that depends on what varies."""
 _LINEAR_GAINS = (mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtGain.mjGAIN_AFFINE)
 
 
@@ -39,7 +37,7 @@ class PhysicsVariation:
         self._data = mujoco.MjData(self._model)
         self._sources = [name for what in self._amounts for name in _ARRAYS[what]]
         before = copy_model_arrays(model)
-        self._set(before, {what: np.full(self._counts[what], _PROBE) for what in self._amounts})
+        self._set(before, {what: _probes(self._counts[what]) for what in self._amounts})
         self.names = differing_arrays(before, copy_model_arrays(self._model)) | set(self._sources)
         """Names of the arrays that differ between lanes."""
 
@@ -76,3 +74,11 @@ class PhysicsVariation:
                     array = getattr(model, name)
                     array[:] = values[name] * factor.reshape(-1, *(1,) * (array.ndim - 1))
         mujoco.mj_setConst(model, self._data)
+
+
+def _probes(count: int) -> F64:
+    """Return factors with which everything changes that depends on what varies.
+
+    No two are the same: with a common factor all centres of mass would stay.
+    """
+    return np.asarray(1.5 + np.arange(count) / (count + 1))
