@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+import mujoco
 import numpy as np
 import pytest
 
@@ -21,15 +22,17 @@ from tests.support.distractions import (
     name_of,
 )
 from worldloom.render.scene import Scene
+from worldloom.worlds.mujoco.dm_control.distractions import describe_distraction
 from worldloom.worlds.mujoco.dm_control.family import Dmc
 from worldloom.worlds.mujoco.dm_control.suite import TASKS
+from worldloom.worlds.mujoco.models.scene import ModelScene
 from worldloom.worlds.pool import Pool
 from worldloom.worlds.random import mix, normal, uniform
 from worldloom.worlds.randomisation.camera_walks import find_law, move_cameras
 from worldloom.worlds.randomisation.distracted_lanes import CAMERA
 from worldloom.worlds.randomisation.distractions import OrbitingCamera
 from worldloom.worlds.randomisation.draws import MOVES
-from worldloom.worlds.randomisation.presets import CameraRange
+from worldloom.worlds.randomisation.presets import PRESETS, CameraRange
 
 
 def clip(value: float, low: float, high: float) -> float:
@@ -217,3 +220,10 @@ def test_limits_do_not_push_cameras_that_stand_elsewhere() -> None:
         place = np.array([*spherical(*offset), 0.0])
         assert (law.low <= place).all()
         assert (law.high >= place).all()
+
+
+def test_a_model_without_cameras_has_none_that_move() -> None:
+    model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='.1'/></worldbody></mujoco>")
+    scene = ModelScene(model, ASSETS)
+    assert "eye" in {camera.name for camera in scene.cameras}
+    assert describe_distraction(model, scene, ASSETS, PRESETS["dcs-easy"], "own").cameras == {}

@@ -129,8 +129,10 @@ def _find_cameras(model: mujoco.MjModel, scene: ModelScene) -> dict[str, Orbitin
     mujoco.mj_camlight(model, data)
     found = {}
     for name, camera in scene.camera_ids.items():
+        if camera < 0:
+            continue  # none of the model's
         mode, body = int(model.cam_mode[camera]), int(model.cam_bodyid[camera])
-        if camera < 0 or not (mode in _TRACKING or _is_fixed(model, camera)):
+        if not (mode in _TRACKING or _is_fixed(model, camera)):
             continue
         if mode == mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM:
             offset = data.cam_xpos[camera] - data.subtree_com[body]
