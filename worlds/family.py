@@ -262,9 +262,13 @@ class Family(ABC):
     def place_camera(self, state: State, lanes: I64, camera: str, agent: int) -> CameraPlacement:
         """Return the pose and projection of one agent's camera in these lanes."""
 
+    def find_camera(self, name: str) -> Camera:
+        """Return the camera of that name."""
+        return next(one for one in self.cameras if one.name == name)
+
     def focus_distances_m(self, state: State, lanes: I64, camera: str) -> F64:
         """Return how far ahead of a camera of `distraction` the point is that it looks at, [n]."""
-        return np.full(len(lanes), next(one.focus_m for one in self.cameras if one.name == camera))
+        return np.full(len(lanes), self.find_camera(camera).focus_m)
 
     def picture(self, state: State, lanes: I64, camera: str, agent: int, width: int, height: int) -> U8:
         """Return the pictures of a camera that is not drawn, [n, height, width, 3]. Making them changes nothing."""

@@ -47,6 +47,8 @@ def choose_variations(
 def draw_numbers(
     lanes: I64,
     steps: I64,
+    first_what: int,
+    last_what: int,
     times: I64,
     first: I64,
     laws: F64,
@@ -58,14 +60,14 @@ def draw_numbers(
     moved: F64,
     numbers: F64,
 ) -> None:
-    """Write everything that is drawn for these lanes, [n, m], as of their step `steps`.
+    """Write what is drawn for these lanes, [n, m], as of their step `steps`: the columns of a range of variations.
 
     A walk has a row in `walked` and `moved` [lane, m], as of the step `walked_steps` [lane, variations]; -1: none. They
     only save time: a walk is a function of seed, number and step.
     """
     for k in range(lanes.size):
         lane = lanes[k]
-        for what in range(times.size):
+        for what in range(first_what, last_what + 1):
             start, end = first[what], first[what + 1]
             if start == end:
                 continue

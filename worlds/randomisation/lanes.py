@@ -5,7 +5,7 @@ are copied from there into the scene that is drawn, with the variations applied.
 next, and a lane shows the same whatever was drawn before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from worldloom.worlds.randomisation.settings import (
     TEXTURES,
     VARIATION,
     VARIATIONS,
+    VISUAL,
     WALK,
     Randomisation,
     VariationChoice,
@@ -152,7 +153,7 @@ class RandomisedLanes:
         self._walked_steps[lanes] = -1
         if self._varies_physics:
             first = int(self.plan.first[PHYSICS[0]])
-            state.physics[lanes] = self.draw(lanes, np.zeros_like(episode))[:, first:]
+            state.physics[lanes] = self.draw(lanes, np.zeros_like(episode), PHYSICS)[:, first:]
         if self._distracted is not None:
             self._distracted.begin(lanes)
 
@@ -161,12 +162,17 @@ class RandomisedLanes:
         if self._distracted is not None:
             self._distracted.count_actions(lanes)
 
-    def draw(self, lanes: I64, steps: I64) -> F64:
-        """Return all numbers that are drawn for these lanes, [n, m]; `steps` has a row for each lane."""
+    def draw(self, lanes: I64, steps: I64, variations: Sequence[int]) -> F64:
+        """Return the numbers that are drawn for these lanes, [n, m]; `steps` has a row for each lane.
+
+        `variations` are consecutive numbers of some; columns of others have no values.
+        """
         numbers = np.empty((len(lanes), self._length))
         draw_numbers(
             lanes,
             steps,
+            variations[0],
+            variations[-1],
             self._times,
             self.plan.first,
             self._laws,
@@ -186,13 +192,13 @@ class RandomisedLanes:
             return np.asarray(self._number[lanes])
         what = [one.name for one in VARIATIONS].index(name.removeprefix(f"{VARIATION}."))
         first, end = self.plan.first[what : what + 2]
-        return np.asarray(self.draw(lanes, steps)[:, first:end], np.float32)
+        return np.asarray(self.draw(lanes, steps, (what,))[:, first:end], np.float32)
 
     def write(self, lanes: I64, steps: I64, scene: Scene, scene_lanes: I32) -> None:
         """Copy what the family has written into lanes of the scene that is drawn, varied."""
         write_varied_lanes(
             self.plan,
-            self.draw(lanes, steps),
+            self.draw(lanes, steps, VISUAL),
             steps[lanes],
             self.scene_lane[lanes],
             self.scene.instances,
@@ -214,11 +220,11 @@ class RandomisedLanes:
         amount = self._randomisation.amounts[CAMERA]
         if not amount:
             return placement
-        focus_m = next(one.focus_m for one in self._family.cameras if one.name == camera)
+        focus_m = self._family.find_camera(camera).focus_m
         poses: F32 = np.empty((len(lanes), 3, 4), np.float32)
         half_heights: F32 = np.empty(len(lanes), np.float32)
         poses[...], half_heights[...] = placement.pose, placement.half_height
-        first, numbers = int(self.plan.first[CAMERA]), self.draw(lanes, steps)
+        first, numbers = int(self.plan.first[CAMERA]), self.draw(lanes, steps, (CAMERA,))
         vary_cameras(amount, first, numbers, focus_m, placement.orthographic, poses, half_heights)
         near, far = placement.near, placement.far
         if placement.orthographic:  # it turns around its focus, and so may what it sees
@@ -242,6 +248,7 @@ class RandomisedLanes:
 
 def _make_plan(family: Family, randomisation: Randomisation) -> VariationPlan:
     """Return what varies in the lanes of a family, and which numbers are drawn for it."""
+    _check_rows(family)
     groups = np.zeros(0, np.int32) if family.row_groups is None else np.asarray(family.row_groups, np.int32)
     group_count = int(groups.max()) + 1 if groups.size else len(family.labels)
     counts = {COLORS: 3 * group_count, TEXTURES: 2 * group_count, SIZES: len(family.labels), CAMERA: 4, SKY: 6}
@@ -267,3 +274,17 @@ def _make_plan(family: Family, randomisation: Randomisation) -> VariationPlan:
         clips=np.array(clips, np.int32).reshape(-1, 2),
         plays=randomisation.times[BACKGROUND] == WALK,
     )
+
+
+def _check_rows(family: Family) -> None:
+    """Raise ValueError unless kernels can take groups and labels of a family as indices."""
+    groups, sized = family.row_groups, family.sized_labels or ()
+    if groups is not None and (len(groups) != family.rows_per_lane or min(groups, default=0) < 0):
+        raise ValueError(
+            f"row_groups of family {family.name!r}: expected {family.rows_per_lane} numbers of 0 or more, one for each "
+            f"row of a lane; got {len(groups)}, the least of them {min(groups, default=0)}"
+        )
+    if not all(0 <= label < _LABELS for label in sized):
+        raise ValueError(
+            f"sized_labels of family {family.name!r}: expected labels from 0 to {_LABELS - 1}, got {sorted(sized)}"
+        )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from worldloom.worlds.settings import Setting
 
 DISTRACTION, DISTRACTION_AXES = "distraction", "distraction_axes"
-"""Settings of families that offer the benchmarks."""
+"""Names of the settings that choose a benchmark and a part of it."""
 NONE, ALL = "none", "all"
 CAMERA, COLORS, BACKGROUND = "camera", "colors", "background"
 """Axes of a distraction."""

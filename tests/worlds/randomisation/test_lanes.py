@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.determinism import ALL_SURROUNDINGS, check_same_bytes, draw, random_actions
+from tests.support.toy import Toy
 from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.kernels.tables import F64, I64
 from worldloom.render.assets import AssetLibrary
@@ -336,3 +337,27 @@ def test_pools_without_variations_have_none() -> None:
     assert pool.variation_specs == ()
     assert pool.memory_bytes(10) == pool.family.memory_bytes(10)
     assert make_pool("catch", everything(0.5, 1)).memory_bytes(10) > pool.memory_bytes(10)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("row_groups", (0,), r"'toy': expected 2 numbers of 0 or more, .*; got 1, the least of them 0"),
+        ("row_groups", (0, 1, 2), "got 3, the least of them 0"),
+        ("row_groups", (), "got 0, the least of them 0"),
+        ("row_groups", np.array([0, -1]), "got 2, the least of them -1"),
+        ("sized_labels", (1, 256), r"'toy': expected labels from 0 to 255, got \[1, 256\]"),
+        ("sized_labels", (-1,), r"got \[-1\]"),
+    ],
+)
+def test_families_of_others_are_told_what_is_no_row_or_label(attribute: str, value: object, message: str) -> None:
+    family = Toy({}, ASSETS)
+    setattr(family, attribute, value)
+    with pytest.raises(ValueError, match=f"{attribute} of family .*{message}"):
+        Pool(family, Scene(ASSETS), only(COLORS))
+
+
+def test_families_of_others_choose_groups_and_sizes() -> None:
+    family = Toy({}, ASSETS)
+    family.row_groups, family.sized_labels = (1, 0), (0, 255)
+    assert Pool(family, Scene(ASSETS), everything(1.0, WALK)).randomised is not None
