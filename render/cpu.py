@@ -89,12 +89,14 @@ class CPURenderer:
             if previous is not None:
                 check_previous(scene, views, previous)
                 describe(previous, self._batch[batch.PREVIOUS :])
-            result = draw_batch(self._batch, self._threads, self._control, 0)
-            if result == TOO_LARGE:
-                self._grow()
+            try:
                 result = draw_batch(self._batch, self._threads, self._control, 0)
-            if previous is not None:
-                describe(NO_PREVIOUS, self._batch[batch.PREVIOUS :])
+                if result == TOO_LARGE:
+                    self._grow()
+                    result = draw_batch(self._batch, self._threads, self._control, 0)
+            finally:
+                if previous is not None:  # its arrays may not live until the next draw
+                    describe(NO_PREVIOUS, self._batch[batch.PREVIOUS :])
             if result == INVALID:
                 raise_first_error(scene, views, arena, offsets)
 

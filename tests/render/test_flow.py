@@ -10,7 +10,9 @@ from tests.support.scene_builder import Look, Piece, build, ground, pose
 from tests.support.step_before import step_before
 from worldloom.kernels.outputs import DEPTH, FLOW, SEGMENTATION
 from worldloom.kernels.tables import PreviousTable, ViewTable
+from worldloom.render import cpu
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
+from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
 from worldloom.render.views import look_at, make_views
@@ -159,3 +161,19 @@ def test_other_outputs_are_the_same_beside_it(renderer: Renderer, samples: int) 
     arena = allocate_arena(size_bytes)
     renderer.draw(scene, views, arena, offsets, previous=previous)
     assert np.array_equal(get_frame(arena, views, offsets, 0, "flow"), beside["flow"])
+
+
+def test_a_draw_that_fails_leaves_no_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, views, previous = stage()
+    previous.camera[0, 0, 3] = -0.5
+
+    def fail(*sizes: int) -> None:
+        raise MemoryError
+
+    with CPURenderer(1) as renderer:
+        with monkeypatch.context() as patched:
+            patched.setattr(cpu, "allocate_scratch", fail)
+            with pytest.raises(MemoryError):
+                draw(renderer, scene, views, previous)
+        assert not draw(renderer, scene, views, None)["flow"].any()
+        assert draw(renderer, scene, views, previous)["flow"].any()
