@@ -9,6 +9,7 @@ from worldloom.kernels.gl.casting import MAP_FLOATS, find_casting, fit_page, pac
 from worldloom.kernels.gl.packing import INSTANCE_FLOATS
 from worldloom.kernels.gl.visible import COMMAND_WORDS, sort_visible
 from worldloom.kernels.light_maps import LIGHT_MAP_SIZE, compute_map_side
+from worldloom.kernels.outputs import GRAY, RGB
 from worldloom.kernels.tables import F64, I32, I64, MAX_LAMPS, AssetTable, InstanceTable, LaneTable, ViewTable
 from worldloom.render.gl import raw
 from worldloom.render.gl.buffers import MappedBuffer, ShaderTable
@@ -36,9 +37,9 @@ def most_views(width: int, height: int, lamps: int) -> int:
 
 
 def fit(assets: AssetTable, instances: InstanceTable, lanes: LaneTable, views: ViewTable, page: I64) -> FittedMaps:
-    """Fit the light maps of the views of a page; without shadows there are none."""
+    """Fit the light maps of the views of a page; there are none without shadows, or if no view asks for colours."""
     first_map = np.zeros(page.size + 1, np.int32)
-    if not views.shadows[page[0]]:
+    if not views.shadows[page[0]] or not (views.outputs[page] & (RGB | GRAY)).any():
         return FittedMaps(np.zeros((0, LIGHT_MAP_SIZE)), first_map, np.zeros(0, np.int32), 0)
     most = int(np.maximum(lanes.lamp_count[views.lane[page]], 1).sum(dtype=np.int64)) + MAX_LAMPS
     maps, view_of = np.zeros((most, LIGHT_MAP_SIZE)), np.zeros(most, np.int32)

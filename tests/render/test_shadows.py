@@ -10,10 +10,11 @@ from tests.render.test_reference import EDGE_SHARE, EDGE_SHARE_OF_BOTH, FLOW_ERR
 from tests.support import reference_renderer as reference
 from tests.support.scene_builder import ALL_OUTPUTS, Look, Piece, assets, build, ground, pose
 from tests.support.scenes import SCENES
-from worldloom.kernels.outputs import OUTPUT_NAMES
+from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
 from worldloom.kernels.tables import LAMP_POSITION, LAMP_SHADOW, STANDS_FOR_SHADOW, ViewTable
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.cpu import CPURenderer
+from worldloom.render.gl.light_maps import fit
 from worldloom.render.meshes import join, plane, quad, sphere
 from worldloom.render.renderer import Renderer
 from worldloom.render.scene import Scene
@@ -130,6 +131,33 @@ def test_painted_shadows_are_not_shown_with_shadows(renderer: Renderer) -> None:
         assert (got[name] == expected[name]).all()
     (without,) = draw(renderer, scene, views._replace(shadows=np.zeros(1, np.uint8)))
     assert 4 in without["segmentation"]
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_other_outputs_have_the_same_bytes_without_colors(renderer: Renderer, samples: int) -> None:
+    """Nobody sees their shadows, but what stands for one is hidden all the same."""
+    scene, views = table_from_above(0.0, painted=True)
+    views.samples[:] = samples
+    (expected,) = draw(renderer, scene, views)
+    for name in ("depth", "segmentation", "normals"):
+        alone = views._replace(outputs=np.full(1, output_bits([name]), np.uint8))
+        offsets, size_bytes = lay_out(alone)
+        arena = allocate_arena(size_bytes)
+        renderer.draw(scene, alone, arena, offsets)
+        assert get_frame(arena, alone, offsets, 0, name).tobytes() == expected[name].tobytes()
+
+
+def test_light_maps_are_fitted_for_colors_only() -> None:
+    scene, views = table_from_above(0.0)
+    page = np.zeros(1, np.int64)
+
+    def maps(*names: str, shadows: int = 1) -> int:
+        outputs = np.full(1, output_bits(names), np.uint8)
+        asked = views._replace(outputs=outputs, shadows=np.full(1, shadows, np.uint8))
+        return fit(scene.assets.table, scene.instances, scene.lanes, asked, page).size
+
+    assert maps("rgb") == maps("gray") == maps("gray", "depth") == 1
+    assert maps("depth", "segmentation", "normals", "flow") == maps("rgb", shadows=0) == 0
 
 
 @pytest.mark.parametrize("size", [(500, 300), (90, 700)])
