@@ -23,7 +23,7 @@ from worldloom.kernels.outputs import (
 )
 from worldloom.kernels.pixel_formats import write_gray, write_labels, write_rgb
 from worldloom.kernels.raster.cull import model_view
-from worldloom.kernels.raster.flow import has_moved
+from worldloom.kernels.raster.flow import was_there_before
 from worldloom.kernels.shading.sky import fills_frame
 from worldloom.kernels.tables import (
     F32,
@@ -271,7 +271,7 @@ def pack_previous(
         if previous.first_row.size == 0 or previous.first_row[view] < 0:
             continue
         row_before = previous.first_row[view] + row - lanes.first_row[views.lane[view]]
-        if has_moved(instances, row, previous, row_before):
+        if was_there_before(instances, row, previous, row_before):
             model_view(previous.pose, row_before, previous.camera, view, matrix)
         else:
             model_view(instances.pose, row, previous.camera, view, matrix)

@@ -95,7 +95,7 @@ def _prepare(
     record_ints, record_floats, matrix = scratch.record_ints, scratch.record_floats, scratch.matrix
     row, triangle = np.int64(record_ints[record, ROW]), np.uint64(record_ints[record, TRIANGLE])
     row_before = previous.first_row[view] + row - lanes.first_row[views.lane[view]]
-    if has_moved(instances, row, previous, row_before):
+    if was_there_before(instances, row, previous, row_before):
         model_view(previous.pose, row_before, previous.camera, view, matrix)
     else:
         model_view(instances.pose, row, previous.camera, view, matrix)
@@ -122,8 +122,8 @@ def _prepare(
 
 
 @inlined
-def has_moved(instances: InstanceTable, row: int, previous: PreviousTable, row_before: int) -> bool:
-    """Return whether an instance row was the same thing one step before, and somewhere: else it has not moved."""
+def was_there_before(instances: InstanceTable, row: int, previous: PreviousTable, row_before: int) -> bool:
+    """Return whether an instance row was the same thing one step before, and somewhere; else it counts as not moved."""
     total = np.float32(0.0)
     for i in range(3):
         for j in range(4):

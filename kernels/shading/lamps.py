@@ -127,7 +127,10 @@ def _light_run(
     lit: F32,
     has_shadows: bool,
 ) -> None:
-    """Write what `light_run` does, or `light_run_with_shadows`; the compiler knows which."""
+    """Write colour times light of the pixels x_from..x_to of row y into `rows`: the body of the two `light_run`.
+
+    `has_shadows` is known when this is compiled, so the one without shadows has no code for them.
+    """
     center_y, row = y + 0.5, np.float32(y)
     ax, ay, az = (
         plane_at(record_floats, record, NORMAL, center_y),
@@ -262,9 +265,10 @@ def light_run_with_shadows(
     rows: F32,
     lit: F32,
 ) -> None:
-    """Do the same in a view with shadows, where lamps that cast some are clamped each by itself.
+    """Write colour times light of the pixels x_from..x_to of row y in a view with shadows, times `scale`, into `rows`.
 
-    `lit` [maps * STRIDE] is the part of them that reaches the pixels.
+    Lamps that cast shadows are clamped to 1 each by itself, the others together. `lit` [maps * STRIDE] is the part of
+    their light that reaches the pixels.
     """
     _light_run(record, y, x_from, x_to, orthographic, far, scale, record_floats, constants, rows, lit, has_shadows=True)
 

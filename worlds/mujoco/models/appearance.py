@@ -5,7 +5,7 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from worldloom.kernels.compiling import kernel_holding_gil
+from worldloom.kernels.compiling import inlined, kernel_holding_gil
 from worldloom.kernels.tables import F32, I32, I64, NO_TEXTURE
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.meshes import Mesh
@@ -58,6 +58,9 @@ class Material(NamedTuple):
 def alpha_of_layer(alpha: float) -> float:
     """Return the alpha that blends an object once as MuJoCo's renderer does by blending it twice."""
     return 1.0 - max(0.0, 1.0 - alpha) ** 2
+
+
+_alpha_of_layer = inlined(alpha_of_layer)
 
 
 class Shape(NamedTuple):
@@ -301,4 +304,4 @@ def write_geom_colors(
                 rgba = materials[n]
             for i in range(3):
                 color[row, i] = rgba[i]
-            alpha[row] = 1.0 - max(0.0, 1.0 - rgba[3]) ** 2  # as alpha_of_layer
+            alpha[row] = _alpha_of_layer(rgba[3])
