@@ -216,26 +216,24 @@ def _read_set(
     paths = iter(_list_set(name, directory))
     # What is a picture is known when it was read: the first frames of each come before their shares.
     chosen: dict[Path, list[U8]] = {}
+    added = 0
     for path in paths:
         frames = [] if path in known else _read_frames(path, size, _FEW, unread)
         if frames or path in known:
             chosen[path] = frames
+            added += 1 if frames else 0
+            _check_room(assets, name, added)
         if len(chosen) == most:
             break
     each = max(1, _max_frames // max(1, len(chosen)))
-    added, room_bytes = 0, assets.max_bytes - assets.memory_bytes
+    added = 0
     for path, frames in chosen.items():
         known_count = known[path][1] if path in known else 0
         if known_count < each and (known_count or len(frames) == _FEW < each):
             frames = _read_frames(path, size, each, unread)
         chosen[path] = frames[:each] if len(frames) > known_count else []
         added += len(chosen[path])
-        if chosen[path] and added * assets.texture_bytes > room_bytes:
-            raise SettingTooLargeError(
-                f"the set of pictures {abbreviate(name)} would take more than {max(0, room_bytes)} bytes of memory, "
-                "which is what is left for pictures, as they stay until the server ends: use sets that others use, "
-                "raise --max-memory-bytes or lower --max-texture-frames"
-            )
+        _check_room(assets, name, added)
     if unread:
         more = f" and {len(unread) - _MAX_NAMED} more" if len(unread) > _MAX_NAMED else ""
         log.warning("pictures that cannot be read are left out: %s%s", "; ".join(unread[:_MAX_NAMED]), more)
@@ -250,6 +248,17 @@ def _read_set(
         if frames:
             known[path] = _add_frames(assets, key, path.name, frames), len(frames)
     return [(known[path][0], min(each, known[path][1])) for path in chosen]
+
+
+def _check_room(assets: AssetLibrary, name: str, added: int) -> None:
+    """Raise SettingTooLargeError if so many textures of a set, those that were read so far, are too many."""
+    room_bytes = max(0, assets.max_bytes - assets.memory_bytes)
+    if added and added * assets.texture_bytes > room_bytes:
+        raise SettingTooLargeError(
+            f"the set of pictures {abbreviate(name)} would take more than {room_bytes} bytes of memory, which is what "
+            "is left for pictures, as they stay until the server ends: use sets that others use, raise "
+            "--max-memory-bytes or lower --max-texture-frames"
+        )
 
 
 def _list_set(name: str, directory: Path) -> list[Path]:
@@ -267,7 +276,8 @@ def _read_frames(path: Path, size: int, most: int, unread: list[str]) -> list[U8
     """Return the first frames of a picture or video; if some cannot be read, those before, and note it in `unread`."""
     frames = list[U8]()
     try:
-        frames.extend(islice(_frames_of(path, size), most))
+        for frame in islice(_frames_of(path, size), most):
+            frames.append(frame)  # those before an error are kept
         problem = "" if frames else "no pictures"
     except Exception as error:  # a damaged file: each decoder has errors of its own
         problem = str(error) or type(error).__name__

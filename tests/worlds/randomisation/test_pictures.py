@@ -194,6 +194,25 @@ def test_pictures_beyond_the_memory_are_refused(folder: Path) -> None:
         find_clips(assets, "validation")
 
 
+def test_no_more_is_read_than_there_is_memory_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(9):
+        save(folder / "stills" / f"{k}.png", picture(k))
+    assets, read, resample = AssetLibrary(texture_size=SIZE), list[U8](), pictures._resample
+
+    def count(opened: Image.Image, size: int) -> U8:
+        read.append(resample(opened, size))
+        return read[-1]
+
+    monkeypatch.setattr(pictures, "_resample", count)
+    for name, most in (("stills", 4), ("train/7", 4), ("train", 8)):
+        read.clear()
+        assets.max_bytes = assets.memory_bytes + 3 * assets.texture_bytes
+        with pytest.raises(SettingTooLargeError):
+            find_clips(assets, name)
+        # Of videos two frames come first, which tell them from pictures.
+        assert len(read) <= most
+
+
 def test_a_set_is_found_while_another_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assets = AssetLibrary(texture_size=SIZE)
     known = {name: find_clips(assets, name) for name in ("validation", BUILT_IN)}
