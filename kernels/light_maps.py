@@ -14,7 +14,6 @@ from worldloom.kernels.tables import (
     F32,
     F64,
     HEADLIGHT,
-    I32,
     LAMP_DIRECTION,
     LAMP_KIND,
     LAMP_POSITION,
@@ -30,16 +29,18 @@ from worldloom.kernels.tables import (
 
 # Columns of a light map. The first twelve take a point of the world to the map: to x and y in texels, both times w, and
 # to its depth. A spot's w is the depth, that of parallel light is 1. MAP_KEY is what a parallel light's depth is
-# subtracted from, and MAP_NEAREST the least there is. MAP_TEXEL is the side of a texel in metres, at depth 1 of a
-# spot. MAP_FROM is the direction of parallel light, and the position of a spot.
+# subtracted from. MAP_NEAREST is the least depth of what casts, MAP_FARTHEST the greatest at which it shadows what is
+# seen. MAP_TEXEL is the side of a texel in metres, at depth 1 of a spot. MAP_FROM is parallel light's direction, and
+# the position of a spot.
 MAP_X, MAP_Y, MAP_DEPTH = 0, 4, 8
-MAP_WIDTH, MAP_HEIGHT, MAP_KEY, MAP_TEXEL, MAP_IS_SPOT, MAP_LAMP, MAP_FROM, MAP_NEAREST = 12, 13, 14, 15, 16, 17, 18, 21
-LIGHT_MAP_SIZE = 22
+MAP_WIDTH, MAP_HEIGHT, MAP_KEY, MAP_TEXEL, MAP_IS_SPOT, MAP_LAMP, MAP_FROM = 12, 13, 14, 15, 16, 17, 18
+MAP_NEAREST, MAP_FARTHEST = 21, 22
+LIGHT_MAP_SIZE = 23
 SPOT_NEAR = 0.01
 """Metres from a spot within which nothing casts a shadow."""
 _WIDEST = math.tan(math.radians(80.0))
 """Tangent of the widest angle to a spot's direction at which it casts shadows."""
-_SMALLEST, _LARGEST = 64, 2048
+_SMALLEST, _LARGEST = 128, 2048
 """Least and greatest side of a map in texels."""
 _LEAST_TEXEL = 2.0**-24
 _UNLIMITED = 1e30
@@ -47,12 +48,12 @@ _UNLIMITED = 1e30
 
 
 def compute_map_side(width: int, height: int) -> int:
-    """Return the greatest side of the light maps of a view of this size, in texels: a multiple of eight."""
-    return min(max((max(width, height) + 7) // 8 * 8, _SMALLEST), _LARGEST)
+    """Return the greatest side of the light maps of a view of this size, in texels: a multiple of sixteen."""
+    return min(max((max(width, height) + 7) // 8 * 16, _SMALLEST), _LARGEST)
 
 
 map_side = inlined(compute_map_side)
-"""The same in kernels."""
+"""`compute_map_side` in kernels."""
 
 
 @inlined
@@ -62,10 +63,15 @@ def map_start(number: int, side: int) -> int:
 
 
 @inlined
-def _may_cast(lamps: F32, lane: int, lamp: int) -> int:
-    """Return 1 for a lamp that casts shadows, else 0."""
-    kind = lamps[lane, lamp, LAMP_KIND]
-    return np.int64(kind != HEADLIGHT and lamps[lane, lamp, LAMP_SHADOW] > 0.0)
+def lamp_casts(lamps: F32, lane: int, lamp: int) -> bool:
+    """Return whether a lamp casts shadows."""
+    return lamps[lane, lamp, LAMP_KIND] != HEADLIGHT and lamps[lane, lamp, LAMP_SHADOW] > np.float32(0.0)
+
+
+@inlined
+def row_casts(instances: InstanceTable, row: int) -> bool:
+    """Return whether an instance casts shadows."""
+    return instances.mesh[row] >= 0 and instances.shadow[row] == CASTS and instances.alpha[row] > np.float32(0.0)
 
 
 @device_function
@@ -76,12 +82,10 @@ def fit_light_maps(
     views: ViewTable,
     view: int,
     maps: F64,
-    casters: I32,
 ) -> int:
     """Write the light maps of a view into `maps` [MAX_LAMPS, LIGHT_MAP_SIZE]; return their number.
 
-    A light without a map reaches everything that the view shows. Bit k of `casters`, an element for each row that has a
-    mesh, is set where the row may cast onto map k.
+    A light without a map reaches everything that the view shows.
     """
     lane = views.lane[view]
     first, last = np.int64(lanes.first_row[lane]), np.int64(lanes.first_row[lane]) + lanes.row_count[lane]
@@ -98,37 +102,37 @@ def fit_light_maps(
         # What the view shows, within the lamp's square: no shadow elsewhere can be seen.
         seen = _range_of_box(light_map, x, y, z, hx, hy, hz, is_spot)
         reach, middle_u, middle_v = _square_of(lanes, lane, light, light_map, is_spot)
-        u_from, u_to = max(seen[0], middle_u - reach), min(seen[1], middle_u + reach)
-        v_from, v_to = max(seen[2], middle_v - reach), min(seen[3], middle_v + reach)
+        left, right, upper, lower = middle_u - reach, middle_u + reach, middle_v - reach, middle_v + reach
+        u_from, u_to, v_from, v_to = max(seen[0], left), min(seen[1], right), max(seen[2], upper), min(seen[3], lower)
         low_u, high_u, low_v, high_v = _UNLIMITED, -_UNLIMITED, _UNLIMITED, -_UNLIMITED
+        all_low_u, all_high_u, all_low_v, all_high_v = _UNLIMITED, -_UNLIMITED, _UNLIMITED, -_UNLIMITED
         nearest, farthest = _UNLIMITED, -_UNLIMITED
-        bit, number = np.int32(1) << np.int32(count), np.uint64(0)
         for row in range(first, last):
+            if not row_casts(instances, row):
+                continue
             mesh = instances.mesh[row]
-            if mesh < 0:
-                continue
-            casters[number] &= ~bit
-            number += np.uint64(1)
-            if instances.shadow[row] != CASTS or not instances.alpha[row] > np.float32(0.0):
-                continue
-            u0, u1, v0, v1, d0, d1 = _range_of_row(
+            u0, u1, v0, v1, d0, d1 = range_of_row(
                 light_map, assets.mesh_center, assets.mesh_half_size, mesh, instances.pose, row, is_spot
             )
             # Written so that NaN fails it.
-            if u1 >= u_from and u0 <= u_to and v1 >= v_from and v0 <= v_to and d1 < _UNLIMITED and d0 <= seen[5]:
+            if not (u1 >= left and u0 <= right and v1 >= upper and v0 <= lower and d1 < _UNLIMITED):
+                continue
+            nearest = min(nearest, d0)
+            all_low_u, all_high_u = min(all_low_u, max(u0, left)), max(all_high_u, min(u1, right))
+            all_low_v, all_high_v = min(all_low_v, max(v0, upper)), max(all_high_v, min(v1, lower))
+            if u1 >= u_from and u0 <= u_to and v1 >= v_from and v0 <= v_to and d0 <= seen[5]:
                 if not is_spot and not _may_be_seen(
                     assets, instances.pose, mesh, row, light_map, seen[5] - d0, views, view
                 ):
                     continue
-                casters[number - np.uint64(1)] |= bit
                 low_u, high_u = min(low_u, max(u0, u_from)), max(high_u, min(u1, u_to))
                 low_v, high_v = min(low_v, max(v0, v_from)), max(high_v, min(v1, v_to))
-                nearest, farthest = min(nearest, d0), max(farthest, d1)
+                farthest = max(farthest, d1)
         if not (low_u <= high_u and low_v <= high_v):
             continue
-        # A power of the square root of two, and texels that begin at multiples of their side: so they stay where they
-        # are in the world while the camera and what casts shadows move. One texel more on each side, which stays empty.
-        texel = max(max(high_u - low_u, high_v - low_v) / (side - 3), _LEAST_TEXEL)
+        # The side of a texel does not depend on what is seen, and texels begin at multiples of it: so they stay where
+        # they are in the world while the camera moves. One texel more on each side, which stays empty.
+        texel = max(max(all_high_u - all_low_u, all_high_v - all_low_v) / (side - 3), _LEAST_TEXEL)
         texel = 2.0 ** (0.5 * np.ceil(2.0 * np.log2(texel)))
         x_from, y_from = np.floor(low_u / texel) - 1.0, np.floor(low_v / texel) - 1.0
         light_map[MAP_WIDTH] = min(np.floor(high_u / texel) + 2.0 - x_from, np.float64(side))
@@ -138,7 +142,7 @@ def fit_light_maps(
             light_map[MAP_X + k] = light_map[MAP_X + k] / texel - x_from * w
             light_map[MAP_Y + k] = light_map[MAP_Y + k] / texel - y_from * w
         light_map[MAP_KEY], light_map[MAP_TEXEL], light_map[MAP_LAMP] = farthest, texel, light
-        light_map[MAP_NEAREST] = nearest
+        light_map[MAP_NEAREST], light_map[MAP_FARTHEST] = nearest, max(farthest, seen[5])
         count += 1
     return count
 
@@ -262,7 +266,7 @@ def _write_axes(lanes: LaneTable, lane: int, light: int, light_map: F64) -> bool
     """Write the transform to a plane across a light, in metres; return False for a light that casts no shadow."""
     lamps = lanes.lamps
     is_sun = lanes.lamp_count[lane] == 0
-    if not is_sun and _may_cast(lamps, lane, light) == 0:
+    if not is_sun and not lamp_casts(lamps, lane, light):
         return False
     is_spot = not is_sun and lamps[lane, light, LAMP_KIND] == SPOT
     direction = lanes.light_direction[lane] if is_sun else lamps[lane, light, LAMP_DIRECTION : LAMP_DIRECTION + 3]
@@ -333,10 +337,10 @@ def _range_of_box(
 
 
 @inlined
-def _range_of_row(
+def range_of_row(
     light_map: F64, center: F32, half: F32, mesh: int, pose: F32, row: int, is_spot: bool
 ) -> tuple[float, float, float, float, float, float]:
-    """Return the same of the bounding box of an instance."""
+    """Return the least and greatest u, v and depth, across a light, of the bounding box of an instance."""
     u, ru = _reach(center, half, mesh, pose, row, light_map[0], light_map[1], light_map[2])
     v, rv = _reach(center, half, mesh, pose, row, light_map[4], light_map[5], light_map[6])
     d, rd = _reach(center, half, mesh, pose, row, light_map[8], light_map[9], light_map[10])

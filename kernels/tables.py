@@ -48,6 +48,11 @@ CASTS, CASTS_NOTHING, STANDS_FOR_SHADOW = 0, 1, 2
 """Values of `InstanceTable.shadow`. STANDS_FOR_SHADOW: a painted shadow, which views with shadows do not show."""
 
 
+CONTINUES_ALL, CONTINUES_SHAPE = 1, 2
+"""Values of `AssetTable.triangle_continues`: with the one before it, a triangle forms a parallelogram that has one
+normal and affine UVs; or only a convex polygon in one plane."""
+
+
 class AssetTable(NamedTuple):
     """Assets, shared by all lanes: V vertices at C corners, T triangles, M meshes, X textures of P texels each."""
 
@@ -58,7 +63,7 @@ class AssetTable(NamedTuple):
     corners: F32  # [C, 3] distinct positions of each mesh; padded to a whole SIMD vector
     triangle_corners: I32  # [T, 3] relative to the mesh's first corner
     triangle_is_flat: U8  # [T] 1 where the three normals are the same
-    triangle_continues: U8  # [T] 1 where it lies in the plane of the one before and continues its normal and UVs
+    triangle_continues: U8  # [T] CONTINUES_ALL, CONTINUES_SHAPE or 0: what it continues of the triangle before
     mesh_first_triangle: I32  # [M]
     mesh_triangle_count: I32  # [M]
     mesh_first_corner: I32  # [M]

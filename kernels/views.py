@@ -6,7 +6,7 @@ Columns of tables are separate arguments: numba unboxes an array in 0.05 µs, bu
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined, kernel_holding_gil
-from worldloom.kernels.light_maps import map_side
+from worldloom.kernels.light_maps import lamp_casts, map_side
 from worldloom.kernels.outputs import OUTPUT_COUNT, PIXEL_BYTES
 from worldloom.kernels.raster.scratch import MAX_WIDTH, padded
 from worldloom.kernels.tables import F32, I32, I64, MAX_LAMPS, NO_MESH, NO_TEXTURE, ONE_SKY, SCREEN_SKY, TINTED_SKY, U8
@@ -49,6 +49,7 @@ def measure_views(
     height: I32,
     shadows: U8,
     lamp_count: I32,
+    lamps: F32,
     first_row: I32,
     row_count: I32,
     mesh: I32,
@@ -73,7 +74,10 @@ def measure_views(
         pixels += np.int64(width[view]) * height[view]
         if shadows[view] == 1:
             side = map_side(np.int64(width[view]), np.int64(height[view]))
-            most_texels = max(most_texels, max(int(lamp_count[lane[view]]), 1) * side * side)
+            count = 1 if lamp_count[lane[view]] == 0 else 0
+            for lamp in range(lamp_count[lane[view]]):
+                count += np.int64(lamp_casts(lamps, lane[view], lamp))
+            most_texels = max(most_texels, count * side * side)
     return most_corners, most_triangles, most_pixels, most_texels, pixels
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from worldloom.kernels.simd import SIMD_WIDTH
-from worldloom.kernels.tables import F32, I32, NO_MESH, U8, U32, AssetTable
+from worldloom.kernels.tables import CONTINUES_ALL, CONTINUES_SHAPE, F32, I32, NO_MESH, U8, U32, AssetTable
 from worldloom.render import meshes, textures
 from worldloom.render.meshes import Mesh
 
@@ -229,22 +229,42 @@ def _write_mesh(table: AssetTable, number: int, before: list[Mesh], mesh: Mesh) 
 
 
 def _find_continued(mesh: Mesh) -> U8:
-    """Return 1 for each triangle that, with the one before it, forms a parallelogram of one normal and affine UVs."""
+    """Return what each triangle continues of the one before it: CONTINUES_ALL, CONTINUES_SHAPE or 0."""
     numbers = np.concatenate([mesh.positions, mesh.uvs, mesh.normals], axis=1).astype(np.float64)[mesh.triangles]
     before, after = numbers[:-1], numbers[1:]
-    continues = np.zeros(len(numbers), np.bool_)
+    continues, is_polygon = np.zeros((2, len(numbers)), np.bool_)
     for i in range(3):
         for j in range(3):
             # They share an edge, in opposite directions; the corners i and j that are left are opposite to each other.
             a, b, c = before[:, i], before[:, i - 2], before[:, i - 1]
             shares = (after[:, j - 2] == c).all(axis=1) & (after[:, j - 1] == b).all(axis=1)
             continues[1:] |= shares & (after[:, j] == b + c - a).all(axis=1)
+            is_polygon[1:] |= shares & _is_convex_polygon(np.stack([a, b, after[:, j], c], axis=1)[..., :3])
     flat = (numbers[:, :, 5:] == numbers[:, :1, 5:]).all(axis=(1, 2))
     continues[1:] &= flat[:-1] & flat[1:]
     # At most two in a row: the first of a pair is never the second of another.
     for triangle in np.flatnonzero(continues):
         continues[triangle] &= not continues[triangle - 1]
-    return continues.astype(np.uint8)
+    kinds = np.append(np.where(continues, CONTINUES_ALL, 0), 0).astype(np.uint8)
+    for triangle in np.flatnonzero(is_polygon & ~continues):
+        if kinds[triangle - 1] == kinds[triangle + 1] == 0:
+            kinds[triangle] = CONTINUES_SHAPE
+    return kinds[:-1]
+
+
+_ROUNDING = 3e-7
+"""Part of their greatest coordinate by which float32 corners may be off the plane of a polygon."""
+
+
+def _is_convex_polygon(corners: np.ndarray) -> np.ndarray:
+    """Return which of the quadrilaterals [n, 4, 3] are flat, but for rounding to float32, and convex."""
+    edges = np.roll(corners, -1, axis=1) - corners
+    turns = np.cross(np.roll(edges, 1, axis=1), edges)
+    normal = turns.sum(axis=1, keepdims=True)
+    length = np.linalg.norm(normal, axis=2)
+    size = abs(corners).max(axis=(1, 2))
+    off_plane = abs(((corners[:, 2:] - corners[:, :1]) * normal).sum(axis=2)).max(axis=1)
+    return np.asarray((off_plane <= _ROUNDING * size * length[:, 0]) & ((turns * normal).sum(axis=2) > 0.0).all(axis=1))
 
 
 _HOLLOW_MARGIN = 0.9

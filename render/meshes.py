@@ -123,9 +123,8 @@ def grid(u_count: int, v_count: int) -> I32:
     v, u = np.meshgrid(np.arange(v_count), np.arange(u_count), indexing="ij")
     corner = (v * (u_count + 1) + u).ravel()
     above = corner + u_count + 1
-    return np.concatenate(
-        [np.stack([corner, corner + 1, above + 1], axis=1), np.stack([corner, above + 1, above], axis=1)]
-    ).astype(np.int32)
+    halves = [[corner, corner + 1, above + 1], [corner, above + 1, above]]
+    return np.array(halves, np.int32).transpose(2, 0, 1).reshape(-1, 3)
 
 
 def box() -> Mesh:

@@ -10,6 +10,7 @@ from worldloom.kernels.compiling import inlined, kernel
 from worldloom.kernels.gl.packing import map_number
 from worldloom.kernels.light_maps import (
     MAP_DEPTH,
+    MAP_FARTHEST,
     MAP_HEIGHT,
     MAP_IS_SPOT,
     MAP_KEY,
@@ -21,16 +22,15 @@ from worldloom.kernels.light_maps import (
     SPOT_NEAR,
     fit_light_maps,
     map_side,
+    row_casts,
 )
 from worldloom.kernels.raster.casting import map_handedness, select_casting_detail, write_map_matrix
 from worldloom.kernels.raster.cull import is_in_frustum, pose_determinant
 from worldloom.kernels.tables import (
-    CASTS,
     F32,
     F64,
     I32,
     I64,
-    NO_MESH,
     AssetTable,
     InstanceTable,
     LaneTable,
@@ -50,11 +50,10 @@ def fit_page(
     views: ViewTable,
     page: I64,
     maps: F64,
-    casters: I32,
     first_map: I32,
     view_of: I32,
 ) -> int:
-    """Fit the light maps of each view of a page; return their number. `casters` is scratch, as long as a lane.
+    """Fit the light maps of each view of a page; return their number.
 
     Those of layer k are from `first_map[k]` on, before `first_map[k + 1]`; `view_of` has the view of each.
     """
@@ -62,7 +61,7 @@ def fit_page(
     for layer in range(page.size):
         view = page[layer]
         first_map[layer] = count
-        after = count + fit_light_maps(assets, instances, lanes, views, view, maps[count:], casters)
+        after = count + fit_light_maps(assets, instances, lanes, views, view, maps[count:])
         view_of[count:after] = view
         count = after
     first_map[page.size] = count
@@ -94,9 +93,9 @@ def find_casting(
         is_spot = light_map[MAP_IS_SPOT] == 1.0
         width, height = np.int64(light_map[MAP_WIDTH]), np.int64(light_map[MAP_HEIGHT])
         for row in range(lanes.first_row[lane], lanes.first_row[lane] + lanes.row_count[lane]):
-            mesh = instances.mesh[row]
-            if mesh == NO_MESH or instances.shadow[row] != CASTS or not instances.alpha[row] > np.float32(0.0):
+            if not row_casts(instances, row):
                 continue
+            mesh = instances.mesh[row]
             write_map_matrix(instances.pose, row, light_map, width, height, is_spot, matrix)
             if is_in_frustum(
                 assets.mesh_center,
@@ -144,7 +143,7 @@ def pack_casting(
                 records[pair, 4 * axis + j] = _local(instances.pose, row, light_map, first, j)
         # A little more, so that no rounding cuts something off.
         records[pair, 12] = light_map[MAP_NEAREST] - light_map[MAP_TEXEL]
-        records[pair, 13] = light_map[MAP_KEY] + light_map[MAP_TEXEL]
+        records[pair, 13] = light_map[MAP_FARTHEST] + light_map[MAP_TEXEL]
         records[pair, 14], records[pair, 15] = light_map[MAP_IS_SPOT], layer
         records[pair, 16], records[pair, 17] = light_map[MAP_WIDTH], light_map[MAP_HEIGHT]
         records[pair, 18] = map_side(np.int64(views.width[view]), np.int64(views.height[view]))

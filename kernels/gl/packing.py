@@ -12,7 +12,7 @@ asked for. Each comes layer after layer, row 0 at the top.
 import numpy as np
 
 from worldloom.kernels.compiling import inlined, kernel
-from worldloom.kernels.light_maps import MAP_LAMP
+from worldloom.kernels.light_maps import MAP_LAMP, lamp_casts
 from worldloom.kernels.outputs import (
     GRAY,
     GRAY_COLUMN,
@@ -39,7 +39,6 @@ from worldloom.kernels.tables import (
     LAMP_EXPONENT,
     LAMP_KIND,
     LAMP_POSITION,
-    LAMP_SHADOW,
     LAMP_SPECULAR,
     SPOT,
     U8,
@@ -198,9 +197,9 @@ def pack_lamps(lanes: LaneTable, views: ViewTable, page: I64, maps: F64, first_m
         view = page[layer]
         lane = views.lane[view]
         first = number
-        for lamp in lanes.lamps[lane, : lanes.lamp_count[lane]]:
-            _pack_lamp(lamp, views.camera[view], records[number])
-            casts = views.shadows[view] == 1 and lamp[LAMP_KIND] != HEADLIGHT and lamp[LAMP_SHADOW] > 0.0
+        for lamp in range(lanes.lamp_count[lane]):
+            _pack_lamp(lanes.lamps[lane, lamp], views.camera[view], records[number])
+            casts = views.shadows[view] == 1 and lamp_casts(lanes.lamps, lane, lamp)
             records[number, 15] = 1.0 if casts else 0.0
             number += 1
         for k in range(first_map[layer], first_map[layer + 1]):

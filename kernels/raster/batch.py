@@ -233,6 +233,7 @@ def _open_batch(batch: I64, control: I64) -> int:
         views.height,
         views.shadows,
         lanes.lamp_count,
+        lanes.lamps,
         lanes.first_row,
         lanes.row_count,
         instances.mesh,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from worldloom.kernels.compiling import device_function, inlined
-from worldloom.kernels.intrinsics import store
+from worldloom.kernels.intrinsics import load_floats, store
 from worldloom.kernels.light_maps import (
     MAP_DEPTH,
     MAP_FROM,
@@ -17,25 +17,31 @@ from worldloom.kernels.light_maps import (
     SPOT_NEAR,
     map_side,
     map_start,
+    range_of_row,
+    row_casts,
 )
 from worldloom.kernels.raster.cull import pose_determinant
-from worldloom.kernels.raster.scratch import Scratch, padded
+from worldloom.kernels.raster.scratch import ON_MAP_X, ON_MAP_Y, Scratch, padded
 from worldloom.kernels.raster.triangles import clip_at_near_plane, depth_test
 from worldloom.kernels.raster.visibility import select_triangles, transform_corners
 from worldloom.kernels.simd import (
     SIMD_WIDTH,
     ceil,
+    count_from,
     doubles,
     floats,
+    is_any_above,
     maximum,
     minimum,
     rows_from,
     to_ints,
+    where_at_least,
 )
 from worldloom.kernels.tables import (
     F32,
     F64,
     I32,
+    I64,
     NO_MESH,
     AssetTable,
     InstanceTable,
@@ -46,6 +52,102 @@ from worldloom.kernels.tables import (
 NOTHING = np.float32(-3.0e38)
 """Key of a texel that the light passes."""
 _UNLIMITED = 1e30
+_FARTHEST_TEXEL = 1e6
+"""Number of a texel up to which float32 tells it from its neighbours."""
+_TILE_ROWS = 8
+"""Rows of pixels whose positions on a light map are bounded together."""
+
+
+@device_function
+def find_seen_texels(views: ViewTable, view: int, count: int, background: np.float32, scratch: Scratch) -> None:
+    """Write the texels that pixels of the visibility buffer look up, and some around them, to `scratch.map_seen`.
+
+    Nothing else of a light map has to be drawn. With four samples a pixel may be shaded at other depths than those in
+    the buffer, and a spot's map is not linear in them: then it is the whole map.
+    """
+    for number in range(count):
+        light_map, seen = scratch.maps[number], scratch.map_seen[number]
+        width, height = np.int64(light_map[MAP_WIDTH]), np.int64(light_map[MAP_HEIGHT])
+        seen[0], seen[1], seen[2], seen[3] = 0, width, 0, height
+        if views.samples[view] == 4 or light_map[MAP_IS_SPOT] == 1.0:
+            continue
+        plane, is_flat = scratch.map_planes[number], views.orthographic[view] == 1
+        u_from, u_to, v_from, v_to = _bound_pixels(
+            plane,
+            np.uint64(views.width[view]),
+            np.int64(scratch.band[0]),
+            np.int64(scratch.band[1]),
+            is_flat,
+            background,
+            scratch.nearness,
+            scratch.lit,
+        )
+        far_off = (
+            abs(plane[ON_MAP_X + 3]) + abs(plane[ON_MAP_Y + 3]) + max(abs(u_from), abs(u_to), abs(v_from), abs(v_to))
+        )
+        if u_from > u_to:
+            seen[1] = seen[3] = 0
+        elif far_off < _FARTHEST_TEXEL:
+            # A texel more on each side for bilinear look-ups, and one for rounding.
+            seen[0], seen[1] = max(np.int64(np.floor(u_from)) - 2, 0), min(np.int64(np.floor(u_to)) + 3, width)
+            seen[2], seen[3] = max(np.int64(np.floor(v_from)) - 2, 0), min(np.int64(np.floor(v_to)) + 3, height)
+
+
+@inlined
+def _bound_pixels(
+    plane: F64,
+    width: np.uint64,
+    top: int,
+    bottom: int,
+    is_flat: bool,
+    background: np.float32,
+    nearness: F32,
+    found: F32,
+) -> tuple[float, float, float, float]:
+    """Return the least and greatest position on a light map, across and along, of all pixels but the background.
+
+    Pixels of a column of a few rows lie between the first and last row, and between the nearest and farthest of them.
+    """
+    none, one = np.float32(_UNLIMITED), np.float32(1.0)
+    least_u, least_v, greatest_u, greatest_v = floats(none), floats(none), floats(-none), floats(-none)
+    across, along = np.float32(plane[ON_MAP_X]), np.float32(plane[ON_MAP_Y])
+    eye_u, eye_v = np.float32(plane[ON_MAP_X + 3]), np.float32(plane[ON_MAP_Y + 3])
+    for first_y in range(top, bottom, _TILE_ROWS):
+        last_y = min(first_y + _TILE_ROWS, bottom) - 1
+        for x in range(np.uint64(0), width, np.uint64(SIMD_WIDTH)):
+            nearest, farthest = floats(background), floats(none)
+            for y in range(first_y, last_y + 1):
+                here = load_floats(nearness, np.uint64(y - top) * padded(width) + x)
+                nearest = maximum(nearest, here)
+                farthest = minimum(farthest, where_at_least(floats(background), here, floats(none), here))
+            if not is_any_above(nearest, background):
+                continue
+            at = count_from(x)
+            for corner in range(4):
+                y = first_y if corner < 2 else last_y
+                key = nearest if corner % 2 == 0 else farthest
+                u = np.float32(plane[ON_MAP_X + 1] * y + plane[ON_MAP_X + 2]) + across * at
+                v = np.float32(plane[ON_MAP_Y + 1] * y + plane[ON_MAP_Y + 2]) + along * at
+                if is_flat:
+                    u, v = u + eye_u * key, v + eye_v * key
+                else:
+                    depth = one / key
+                    u, v = u * depth + eye_u, v * depth + eye_v
+                least_u = minimum(least_u, where_at_least(floats(background), nearest, floats(none), u))
+                least_v = minimum(least_v, where_at_least(floats(background), nearest, floats(none), v))
+                greatest_u = maximum(greatest_u, where_at_least(floats(background), nearest, floats(-none), u))
+                greatest_v = maximum(greatest_v, where_at_least(floats(background), nearest, floats(-none), v))
+    store(found, np.uint64(0), least_u)
+    store(found, np.uint64(SIMD_WIDTH), greatest_u)
+    store(found, np.uint64(2 * SIMD_WIDTH), least_v)
+    store(found, np.uint64(3 * SIMD_WIDTH), greatest_v)
+    u_from, u_to, v_from, v_to = _UNLIMITED, -_UNLIMITED, _UNLIMITED, -_UNLIMITED
+    for k in range(np.uint64(SIMD_WIDTH)):
+        u_from = min(u_from, np.float64(found[k]))
+        u_to = max(u_to, np.float64(found[np.uint64(SIMD_WIDTH) + k]))
+        v_from = min(v_from, np.float64(found[np.uint64(2 * SIMD_WIDTH) + k]))
+        v_to = max(v_to, np.float64(found[np.uint64(3 * SIMD_WIDTH) + k]))
+    return u_from, u_to, v_from, v_to
 
 
 @device_function
@@ -58,7 +160,7 @@ def draw_light_maps(
     count: int,
     scratch: Scratch,
 ) -> None:
-    """Draw the first `count` light maps of a view into `scratch.map_keys` and `scratch.map_rows`."""
+    """Draw the first `count` light maps of a view into `scratch.map_keys` and `scratch.map_rows`, as far as seen."""
     lane = views.lane[view]
     first, last = np.int64(lanes.first_row[lane]), np.int64(lanes.first_row[lane]) + lanes.row_count[lane]
     side = map_side(np.int64(views.width[view]), np.int64(views.height[view]))
@@ -68,16 +170,16 @@ def draw_light_maps(
         start = map_start(number, side)
         keys, rows = scratch.map_keys[start:], scratch.map_rows[start:]
         width, height = np.int64(light_map[MAP_WIDTH]), np.int64(light_map[MAP_HEIGHT])
-        for texel in range(np.uint64(0), padded(width) * np.uint64(height), np.uint64(SIMD_WIDTH)):
+        seen = scratch.map_seen[number]
+        first_texel, end = padded(width) * np.uint64(seen[2]), padded(width) * np.uint64(seen[3])
+        for texel in range(first_texel, end, np.uint64(SIMD_WIDTH)):
             store(keys, texel, nothing)
-        caster = np.uint64(0)
         for row in range(first, last):
-            mesh = instances.mesh[row]
-            if mesh == NO_MESH:
+            if not row_casts(instances, row):
                 continue
-            casts = scratch.casters[caster] >> np.int32(number) & np.int32(1)
-            caster += np.uint64(1)
-            if casts != 0 and not _turns_its_back(assets, instances.pose, mesh, row, light_map):
+            mesh = instances.mesh[row]
+            is_drawn = _reaches(assets, instances.pose, mesh, row, light_map, seen)
+            if is_drawn and not _turns_its_back(assets, instances.pose, mesh, row, light_map):
                 _draw_row(
                     assets,
                     instances.pose,
@@ -86,6 +188,7 @@ def draw_light_maps(
                     light_map,
                     width,
                     height,
+                    seen,
                     scratch.matrix,
                     scratch.vertices,
                     scratch.cells,
@@ -106,6 +209,17 @@ def _empty_edges(width: int, height: int, keys: F32) -> None:
         keys[x] = keys[(height - 1) * stride + x] = NOTHING
     for y in range(height):
         keys[y * stride] = keys[y * stride + width - 1] = NOTHING
+
+
+@inlined
+def _reaches(assets: AssetTable, pose: F32, mesh: int, row: int, light_map: F64, seen: I64) -> bool:
+    """Return whether an instance may cover texels of a light map that are seen; a texel more on each side is."""
+    center, half, is_spot = assets.mesh_center, assets.mesh_half_size, light_map[MAP_IS_SPOT] == 1.0
+    left, right, upper, lower, _, depth = range_of_row(light_map, center, half, mesh, pose, row, is_spot)
+    # Written so that NaN fails it.
+    return (
+        right + 1.0 >= seen[0] and left - 1.0 <= seen[1] and lower + 1.0 >= seen[2] and upper - 1.0 <= seen[3]
+    ) and depth < _UNLIMITED
 
 
 @inlined
@@ -140,6 +254,7 @@ def _draw_row(
     light_map: F64,
     width: int,
     height: int,
+    seen: I64,
     matrix: F64,
     vertices: F64,
     cells: I32,
@@ -164,8 +279,8 @@ def _draw_row(
         1.0,
         width,
         height,
-        0,
-        height,
+        seen[2],
+        seen[3],
         near,
         not is_spot,
         1.0,
@@ -223,14 +338,14 @@ def _draw_row(
                 polygon[corner, 0], polygon[corner, 1] = vertices[4, vertex], vertices[5, vertex]
             after = triangle + np.uint64(1)
             if k + np.uint64(1) < selected_count and np.uint64(selected[k + np.uint64(1)]) == after:
-                is_joined = continues[after] == 1 and _join(triangles, triangle, after, near, vertices, polygon)
+                is_joined = continues[after] != 0 and _join(triangles, triangle, after, near, vertices, polygon)
                 corners = np.uint64(4) if is_joined else corners
-        _cover(polygon, corners, width, height, key_x, key_y, key, row, spans, keys, rows)
+        _cover(polygon, corners, width, seen, key_x, key_y, key, row, spans, keys, rows)
 
 
 @inlined
 def _join(triangles: I32, triangle: np.uint64, after: np.uint64, near: float, vertices: F64, polygon: F64) -> bool:
-    """Make a triangle's polygon that of the parallelogram which it forms with the next one, if that is not clipped."""
+    """Add the corner of the next triangle to a triangle's polygon, if both form one and that is not clipped."""
     for k in range(np.uint64(3)):
         corner = triangles[after, k]
         if corner != triangles[triangle, 0] and corner != triangles[triangle, 1] and corner != triangles[triangle, 2]:
@@ -256,7 +371,7 @@ def _cover(
     polygon: F64,
     corners: np.uint64,
     width: int,
-    height: int,
+    seen: I64,
     key_x: float,
     key_y: float,
     key: float,
@@ -265,7 +380,7 @@ def _cover(
     keys: F32,
     rows: I32,
 ) -> None:
-    """Draw a convex polygon: where its plane is nearer than what is there, its key and its row.
+    """Draw a convex polygon into the texels that are seen: its key and row, where it is nearer than what is there.
 
     A row of texels is covered from the last edge on its left to the first on its right. No corners are sorted, which
     takes less time than `fill` where there are few rows.
@@ -278,13 +393,14 @@ def _cover(
             before = corner - np.uint64(1)
             area += (polygon[before, 0] - polygon[0, 0]) * (polygon[corner, 1] - polygon[0, 1])
             area -= (polygon[corner, 0] - polygon[0, 0]) * (polygon[before, 1] - polygon[0, 1])
-    top = np.int64(min(max(np.ceil(lowest - 0.5), 0.0), np.float64(height)))
-    bottom = np.int64(min(max(np.ceil(highest - 0.5), 0.0), np.float64(height)))
+    first_row, last_row = np.float64(seen[2]), np.float64(seen[3])
+    top = np.int64(min(max(np.ceil(lowest - 0.5), first_row), last_row))
+    bottom = np.int64(min(max(np.ceil(highest - 0.5), first_row), last_row))
     stride = padded(width)
     step = np.float32(key_x)
     for first_y in range(top, bottom, SIMD_WIDTH):
         centers = rows_from(first_y) + 0.5
-        lefts, rights = doubles(0.0), doubles(np.float64(width))
+        lefts, rights = doubles(np.float64(seen[0])), doubles(np.float64(seen[1]))
         for corner in range(corners):
             after = np.uint64(0) if corner + np.uint64(1) == corners else corner + np.uint64(1)
             ax, ay, bx, by = polygon[corner, 0], polygon[corner, 1], polygon[after, 0], polygon[after, 1]
@@ -341,7 +457,7 @@ def map_handedness(light_map: F64) -> float:
 
 @inlined
 def select_casting_detail(assets: AssetTable, mesh: int, pose: F32, row: int, depth: float, texel: float) -> int:
-    """Return the coarsest level of detail whose outline is exact to half a texel of that side at that depth."""
+    """Return the coarsest level of detail whose outline is exact to a texel of that side at that depth."""
     while assets.mesh_coarser[mesh] != NO_MESH:
         largest = 0.0
         for axis in range(3):
@@ -350,7 +466,7 @@ def select_casting_detail(assets: AssetTable, mesh: int, pose: F32, row: int, de
             for k in range(3):
                 stretch += np.float64(pose[row, k, axis]) ** 2
             largest = max(largest, stretch * size * size)
-        if not (depth > 0.0 and largest < 4.0 * depth * depth * texel * texel):
+        if not (depth > 0.0 and largest < 16.0 * depth * depth * texel * texel):
             break
         mesh = assets.mesh_coarser[mesh]
     return mesh

@@ -81,8 +81,8 @@ class Scratch(NamedTuple):
     drawn_rows: I64  # [2] rows [from, to) of the frame that triangles may cover
     band: I64  # [2] rows [from, to) of the frame that are drawn; the visibility buffer has those alone
     maps: F64  # [MAX_LAMPS, LIGHT_MAP_SIZE] light maps of a view with shadows
-    casters: I32  # [capacity] bit k of each row of the view's lane that has a mesh: it may cast onto map k
     map_planes: F64  # [MAX_LAMPS, PLANES_SIZE] how a pixel of the view is found on each, see shading/shadows.py
+    map_seen: I64  # [MAX_LAMPS, 4] texels of each that pixels look up: x from, x to, y from, y to
     map_keys: F32  # [texels] nearness to the light, map after map, rows padded to whole vectors
     map_rows: I32  # [texels] instance row of what is there
     record_slopes: F64  # [capacity, 2 * MAX_LAMPS] slopes of each triangle's plane on each light map
@@ -120,8 +120,8 @@ def allocate_scratch(corners: int, triangles: int, pixels: int, texels: int = 1)
         drawn_rows=np.zeros(2, np.int64),
         band=np.zeros(2, np.int64),
         maps=allocate_light_maps(),
-        casters=np.zeros(triangles, np.int32),
         map_planes=np.zeros((MAX_LAMPS, PLANES_SIZE)),
+        map_seen=np.zeros((MAX_LAMPS, 4), np.int64),
         map_keys=np.zeros(texels + MAX_WIDTH, np.float32),
         map_rows=np.zeros(texels + MAX_WIDTH, np.int32),
         record_slopes=np.zeros((triangles, 2 * MAX_LAMPS)),

@@ -27,11 +27,13 @@ from worldloom.kernels.raster.backdrop import (
     store_backdrop_nearness,
     store_backdrop_row,
 )
-from worldloom.kernels.raster.casting import draw_light_maps
+from worldloom.kernels.raster.casting import draw_light_maps, find_seen_texels
 from worldloom.kernels.raster.flow import write_flow
 from worldloom.kernels.raster.normals import write_normals
 from worldloom.kernels.raster.scratch import (
+    HAS_SHADOWS,
     KEY,
+    MAP_COUNT,
     NO_BACKDROP,
     NO_BACKGROUND,
     ROW,
@@ -111,6 +113,8 @@ def draw_view(
         opaque_records = records if render_pass == FRAME_PASS else opaque_records
         if render_pass == FRAME_PASS and wants_colors and views.shadows[view] == 1:
             _draw_shadows(assets, instances, lanes, views, view, scratch)
+        if render_pass == FIRST_LAYER:
+            scratch.constants[HAS_SHADOWS] = scratch.constants[MAP_COUNT] = 0.0  # no shadows fall on translucent rows
         if render_pass == BACKDROP_PASS or (wants_colors and render_pass < FIRST_LAYER + layers):
             _write_color_outputs(
                 assets, instances, views, view, scratch, backdrops, backdrop_start, render_pass, layers, offsets, arena
@@ -133,12 +137,18 @@ def draw_view(
 
 @device_function
 def _draw_shadows(
-    assets: AssetTable, instances: InstanceTable, lanes: LaneTable, views: ViewTable, view: int, scratch: Scratch
+    assets: AssetTable,
+    instances: InstanceTable,
+    lanes: LaneTable,
+    views: ViewTable,
+    view: int,
+    scratch: Scratch,
 ) -> None:
-    """Draw the light maps of a view, and prepare its constants for them."""
-    count = fit_light_maps(assets, instances, lanes, views, view, scratch.maps, scratch.casters)
+    """Draw the light maps of a view, as far as its pixels look them up, and prepare its constants for them."""
+    count = fit_light_maps(assets, instances, lanes, views, view, scratch.maps)
+    read_light_maps(lanes, views, view, count, scratch.maps, scratch.map_planes, scratch.constants)
+    find_seen_texels(views, view, count, background_nearness(views, view), scratch)
     draw_light_maps(assets, instances, lanes, views, view, count, scratch)
-    read_light_maps(views, view, count, scratch.maps, scratch.map_planes, scratch.constants)
 
 
 @inlined

@@ -36,6 +36,7 @@ from worldloom.kernels.simd import (
     where_at_least,
 )
 from worldloom.kernels.tables import (
+    CONTINUES_ALL,
     F32,
     F64,
     I32,
@@ -312,7 +313,7 @@ def _rasterise_triangles(
             continue
         # A triangle that continues the one before it has the same planes: both are one record, so that both are shaded
         # in the same runs.
-        if continues[triangle] == 0 or last_triangle + np.uint64(1) != triangle:
+        if continues[triangle] != CONTINUES_ALL or last_triangle + np.uint64(1) != triangle:
             # The three cross products are the columns of the inverse (times det) of the matrix with rows a, b, c.
             inv_ax, inv_ay, inv_aw = by * cw - bw * cy, bw * cx - bx * cw, bx * cy - by * cx
             inv_bx, inv_by, inv_bw = cy * aw - cw * ay, cw * ax - cx * aw, cx * ay - cy * ax

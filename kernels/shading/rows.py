@@ -97,7 +97,7 @@ def shade_row(
                     scratch.record_floats,
                     constants,
                 )
-                if constants[MAP_COUNT] > 0.0:
+                if constants[MAP_COUNT] > 0.0 and record_ints[record, LIT_PER_PIXEL] != 0:
                     prepare_slopes(
                         record,
                         np.int64(constants[MAP_COUNT]),

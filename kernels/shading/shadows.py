@@ -18,6 +18,7 @@ from worldloom.kernels.light_maps import (
     MAP_WIDTH,
     MAP_X,
     MAP_Y,
+    lamp_casts,
     map_side,
     map_start,
 )
@@ -63,6 +64,7 @@ from worldloom.kernels.tables import (
     LAMP_SIZE,
     AssetTable,
     InstanceTable,
+    LaneTable,
     ViewTable,
 )
 
@@ -74,12 +76,14 @@ _STEEPEST = np.float32(64.0)
 
 
 @device_function
-def read_light_maps(views: ViewTable, view: int, count: int, maps: F64, planes: F64, constants: F32) -> None:
+def read_light_maps(
+    lanes: LaneTable, views: ViewTable, view: int, count: int, maps: F64, planes: F64, constants: F32
+) -> None:
     """Write how the pixels of a view are found on its light maps into `planes`, and which lamp has which map."""
     constants[HAS_SHADOWS], constants[MAP_COUNT] = views.shadows[view], count
     for lamp in range(np.int64(constants[LAMP_COUNT])):
         at = LAMPS + lamp * LAMP_SIZE + LAMP_SHADOW
-        constants[at] = ONE_SHADOW if constants[at] > _ZERO else NO_SHADOW
+        constants[at] = ONE_SHADOW if lamp_casts(lanes.lamps, views.lane[view], lamp) else NO_SHADOW
     camera, orthographic = views.camera, views.orthographic[view] == 1
     pixel = 2.0 * np.float64(views.half_height[view]) / views.height[view]
     first_x, first_y = (0.5 - 0.5 * views.width[view]) * pixel, (0.5 * views.height[view] - 0.5) * pixel

@@ -43,8 +43,7 @@ def fit(assets: AssetTable, instances: InstanceTable, lanes: LaneTable, views: V
         return FittedMaps(np.zeros((0, LIGHT_MAP_SIZE)), first_map, np.zeros(0, np.int32), 0)
     most = int(np.maximum(lanes.lamp_count[views.lane[page]], 1).sum(dtype=np.int64)) + MAX_LAMPS
     maps, view_of = np.zeros((most, LIGHT_MAP_SIZE)), np.zeros(most, np.int32)
-    casters = np.empty(int(lanes.row_count[views.lane[page]].max()), np.int32)
-    count = fit_page(assets, instances, lanes, views, page, maps, casters, first_map, view_of)
+    count = fit_page(assets, instances, lanes, views, page, maps, first_map, view_of)
     return FittedMaps(maps, first_map, view_of, count)
 
 

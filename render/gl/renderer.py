@@ -212,13 +212,14 @@ class GLRenderer:
         self._draw_rows(program, buffers, segments.opaque, has_flow)
         self._draw_sky(programs.sky_box if page.has_sky_textures else programs.sky, page.views.size)
         if segments.ranked:
+            unshadowed = programs.surface(page._replace(has_shadows=False))
             self._blender.bind_alphas(buffers.alphas)
             for rank, rows in enumerate(segments.ranked):
                 self._blender.begin_layer(page, target)
-                self._draw_rows(program, buffers, rows, has_flow)
+                self._draw_rows(unshadowed, buffers, rows, has_flow)
                 self._blender.blend_layer(page, target, rank, self._empty_vertex_array)
             self._blender.begin_labels(target)
-            self._draw_rows(program, buffers, segments.translucent, has_flow)
+            self._draw_rows(unshadowed, buffers, segments.translucent, has_flow)
             self._blender.end_labels()
         if page.group.samples > 1:
             self._draw_resolved(programs.resolve, page.views.size, target)

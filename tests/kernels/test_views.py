@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 
 from worldloom.kernels.outputs import OUTPUT_COUNT, PIXEL_BYTES
 from worldloom.kernels.simd import SIMD_WIDTH
-from worldloom.kernels.tables import I64, MAX_LAMPS, SCREEN_SKY, TINTED_SKY, U8, ViewTable
+from worldloom.kernels.tables import (
+    DIRECTIONAL,
+    HEADLIGHT,
+    I64,
+    LAMP_KIND,
+    LAMP_SHADOW,
+    MAX_LAMPS,
+    SCREEN_SKY,
+    SPOT,
+    TINTED_SKY,
+    U8,
+    ViewTable,
+)
 from worldloom.kernels.views import assign_offsets, is_valid_draw, measure_views
 from worldloom.render.arena import PROCESS_MEMORY, address_of
 from worldloom.render.assets import AssetLibrary
@@ -47,6 +59,8 @@ def make_scene(rng: np.random.Generator) -> Scene:
     scene = Scene(ASSETS)
     every = scene.rows(scene.add(LANES, ROWS)).ravel()
     scene.lanes.lamp_count[:] = rng.integers(0, MAX_LAMPS, LANES)
+    scene.lanes.lamps[..., LAMP_KIND] = rng.choice([DIRECTIONAL, SPOT, HEADLIGHT], (LANES, MAX_LAMPS))
+    scene.lanes.lamps[..., LAMP_SHADOW] = rng.choice([0.0, 2.0], (LANES, MAX_LAMPS))
     scene.lanes.sky_textures[:] = rng.integers(-1, len(ASSETS.table.texels) - 5, LANES)
     scene.instances.mesh[every] = rng.integers(-1, len(ASSETS.table.mesh_first_triangle), every.size)
     scene.instances.texture[every] = rng.integers(-1, len(ASSETS.table.texels), every.size)
@@ -115,6 +129,7 @@ def test_views_are_measured(seed: int, count: int) -> None:
         views.height,
         views.shadows,
         scene.lanes.lamp_count,
+        scene.lanes.lamps,
         scene.lanes.first_row,
         scene.lanes.row_count,
         scene.instances.mesh,
@@ -122,14 +137,17 @@ def test_views_are_measured(seed: int, count: int) -> None:
         table.mesh_corner_count,
     )
     mesh = scene.instances.mesh[scene.rows(views.lane)] if count else np.zeros((0, ROWS), np.int32)
-    lights = np.maximum(scene.lanes.lamp_count[views.lane], 1)
+    lanes = scene.lanes
+    casts = (lanes.lamps[..., LAMP_KIND] != HEADLIGHT) & (lanes.lamps[..., LAMP_SHADOW] > 0)
+    there = np.arange(MAX_LAMPS) < lanes.lamp_count[:, np.newaxis]
+    lights = np.where(lanes.lamp_count > 0, (casts & there).sum(axis=1), 1)[views.lane]  # without lamps, the sun
     padded = -(-views.width.astype(np.int64) // SIMD_WIDTH) * SIMD_WIDTH
     assert measured == (
         np.where(mesh >= 0, table.mesh_corner_count[mesh], 0).max(initial=0),
         np.where(mesh >= 0, table.mesh_triangle_count[mesh], 0).sum(axis=1).max(initial=0),
         (padded * views.height).max(initial=0),
-        # A light map has at least 64 texels a side; no view here is larger.
-        (views.shadows * lights * 64**2).max(initial=1),
+        # A light map has at least 128 texels a side; no view here needs more.
+        (views.shadows * lights * 128**2).max(initial=1),
         (views.width.astype(np.int64) * views.height).sum(),
     )
 

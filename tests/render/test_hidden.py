@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.scene_builder import ALL_OUTPUTS, assets
+from worldloom.kernels.tables import CONTINUES_SHAPE
 from worldloom.render.arena import allocate_arena, lay_out
 from worldloom.render.assets import AssetLibrary, _find_continued, _find_front, _measure_hollow
 from worldloom.render.cpu import CPURenderer
@@ -157,13 +158,15 @@ def test_flat_meshes_seen_from_behind_are_those_whose_triangles_are(
 def test_which_triangles_continue_the_one_before() -> None:
     assert _find_continued(quad()).tolist() == [0, 1]
     assert _find_continued(box()).tolist() == [0, 1] * 6
-    assert not _find_continued(sphere()).any()
+    slices, stacks = 32, 16  # quadrilaterals but for the poles: flat, with normals that differ
+    kinds = _find_continued(sphere(slices, stacks))
+    assert np.bincount(kinds, minlength=3)[1:].tolist() == [0, slices * (stacks - 2)]
     bent = quad()
     for change in ("positions", "uvs", "normals"):
         numbers = {name: getattr(bent, name).copy() for name in ("positions", "uvs", "normals")}
         numbers[change][-1] += 0.25
         mesh = Mesh(numbers["positions"], numbers["normals"], numbers["uvs"], bent.triangles)
-        assert not _find_continued(mesh).any()
+        assert _find_continued(mesh).tolist() == [0, 0 if change == "positions" else CONTINUES_SHAPE]
 
 
 def test_a_mesh_that_is_replaced_is_measured_again() -> None:

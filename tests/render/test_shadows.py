@@ -11,7 +11,7 @@ from tests.support import reference_renderer as reference
 from tests.support.scene_builder import ALL_OUTPUTS, Look, Piece, assets, build, ground, pose
 from tests.support.scenes import SCENES
 from worldloom.kernels.outputs import OUTPUT_NAMES, output_bits
-from worldloom.kernels.tables import LAMP_POSITION, LAMP_SHADOW, STANDS_FOR_SHADOW, ViewTable
+from worldloom.kernels.tables import HEADLIGHT, LAMP_KIND, LAMP_POSITION, LAMP_SHADOW, STANDS_FOR_SHADOW, ViewTable
 from worldloom.render.arena import allocate_arena, get_frame, lay_out
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.gl.light_maps import fit
@@ -117,7 +117,7 @@ def table_from_above(x: float, painted: bool = False) -> tuple[Scene, ViewTable]
 def test_shadows_do_not_crawl_when_the_camera_moves(renderer: Renderer) -> None:
     (still,) = draw(renderer, *table_from_above(0.0))
     assert (still["rgb"] != still["rgb"][0, 0]).any(axis=-1).mean() > 0.02
-    for pixels in (1, 2, 5):
+    for pixels in (1, 2, 5, 51, 60):  # the last two cut what casts
         (moved,) = draw(renderer, *table_from_above(pixels / 16))
         apart = np.abs(moved["rgb"][:, :-pixels].astype(int) - still["rgb"][:, pixels:])
         assert apart.max() <= 1  # a last bit of float32
@@ -158,6 +158,45 @@ def test_light_maps_are_fitted_for_colors_only() -> None:
 
     assert maps("rgb") == maps("gray") == maps("gray", "depth") == 1
     assert maps("depth", "segmentation", "normals", "flow") == maps("rgb", shadows=0) == 0
+
+
+def test_what_casts_beside_the_frame_darkens_its_edge(renderer: Renderer) -> None:
+    """Its shadow begins a little to the right of the last pixels, which read texels there.
+
+    The light map reaches as far because of two boards that cross the whole frame.
+    """
+    pieces = [
+        ground("808080", 1, 16.0),
+        *(Piece("box", pose((0.0, y, 0.5), (30.0, 0.3, 0.1)), "4060c0", 2) for y in (-2.5, 2.5)),
+        Piece("box", pose((4.55, 0.0, 0.5), (0.5, 2.0, 0.1)), "c04040", 3),
+    ]
+    scene = build((Look(sun_at=(0.0, 0.0, 1.0)), pieces))
+    right = 4.55 - 0.25 - 1e-3  # of the frame: a little before the box on that side, and before the middle of a texel
+    darkened = 0
+    for width_m in np.linspace(7.0, 8.0, 9):
+        camera = DOWN.copy()
+        camera[0, 3] = right - width_m / 2
+        views = make_views([0], camera=camera, orthographic_height=width_m, width=128, height=128, shadows=True)
+        views.outputs[:] = ALL_OUTPUTS
+        expected = reference.render(scene, views, 0)["rgb"][:, -3:].astype(int)
+        (got,) = draw(renderer, scene, views)
+        assert abs(got["rgb"][:, -3:] - expected).max() <= 1  # rounding
+        darkened += (expected[64] < expected[36]).any()
+    assert darkened > 0
+
+
+def test_a_lamp_at_the_head_casts_nothing(renderer: Renderer) -> None:
+    scene, views = build_shadowed("head_lamp", 1)
+    expected = draw(renderer, scene, views)
+    lamps = scene.lanes.lamps[0]
+    heads = lamps[:, LAMP_KIND] == HEADLIGHT
+    assert heads.any()
+    before = lamps[heads, LAMP_SHADOW]
+    lamps[heads, LAMP_SHADOW] = 2.0
+    got = draw(renderer, scene, views)
+    lamps[heads, LAMP_SHADOW] = before
+    for one, other in zip(got, expected, strict=True):
+        assert (one["rgb"] == other["rgb"]).all()
 
 
 @pytest.mark.parametrize("size", [(500, 300), (90, 700)])

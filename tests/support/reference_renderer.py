@@ -359,12 +359,15 @@ def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
     color = instances.color[rows].astype(np.float64)
     eye, backward = views.camera[view, :, 3].astype(np.float64), views.camera[view, :, 2].astype(np.float64)
     lit, at_edge = _lit(scene, views, view, rows, point + eye, plane)
+    is_opaque = instances.alpha[rows] >= OPAQUE_ALPHA  # shadows fall on nothing else
+    at_edge &= is_opaque
     if not look.lamp_count:
-        light = daylight(look, normal, lit.get(SUN, np.ones(len(point))))
+        light = daylight(look, normal, np.where(is_opaque, lit.get(SUN, 1.0), 1.0))
         return Surface(point, depth, weights, normal, np.minimum(1, color * texel * light), at_edge)
     to_viewer = np.broadcast_to(backward, point.shape) if views.orthographic[view] else unit(-point)
     shine = instances.shine[rows].astype(np.float64)
-    light = lamplight(look, eye, -backward, point, to_viewer, normal, color, shine, lit)
+    under = look, eye, -backward, point, to_viewer, normal, color, shine
+    light = np.where(is_opaque[:, None], lamplight(*under, lit), lamplight(*under, {}))
     return Surface(point, depth, weights, normal, np.minimum(1, light * texel), at_edge)
 
 

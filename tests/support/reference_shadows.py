@@ -32,7 +32,7 @@ WIDEST = float(np.tan(np.radians(80)))
 MARGIN, STEEPEST = 1 / 4, 64
 TIE = 1e-3  # sides of a texel: nearer to a comparison's limit, float32 may decide otherwise
 ROUNDING = 1 / 100  # sides of a texel: corners are rounded to 1/256 in both directions
-DETAIL = 2  # the outline of a coarser mesh may be off by half a texel, by a quarter of a pixel on the screen
+DETAIL = 4  # the outline of a coarser mesh may be off by a texel, by a quarter of a pixel on the screen
 
 
 class Light(NamedTuple):
@@ -142,8 +142,12 @@ def draw_map(scene: Scene, views: ViewTable, view: int, light: Light) -> LightMa
     if not kept.any():
         return None
     start, end = low_uv[kept].min(axis=0), high_uv[kept].max(axis=0)
-    side = max(64, min(2048, -(-max(_shape(views, view)) // 8) * 8))
-    texel = 2.0 ** (np.ceil(2 * np.log2(max((end - start).max() / (side - 3), 2.0**-24))) / 2)
+    side = max(128, min(2048, -(-max(_shape(views, view)) // 8) * 16))
+    square = light.middle - light.reach, light.middle + light.reach
+    low_uv, high_uv = np.maximum(low[:, :2], square[0]), np.minimum(high[:, :2], square[1])
+    within = (low_uv <= high_uv).all(axis=1)
+    widest = (high_uv[within].max(axis=0) - low_uv[within].min(axis=0)).max()
+    texel = 2.0 ** (np.ceil(2 * np.log2(max(widest / (side - 3), 2.0**-24))) / 2)
     first = np.floor(start / texel) - 1
     width, height = (np.floor(end / texel) + 2 - first).astype(int)
     y, x = np.mgrid[:height, :width].reshape(2, -1)
