@@ -128,7 +128,9 @@ class FinalObserver:
                     offsets.append(addresses)
                     drawn.append((camera, bits, len(lanes)))
                 else:
-                    PictureFrames(step.agent, lanes, camera, bits, addresses).write(self._counters)
+                    frames = PictureFrames(step.agent, lanes, camera, bits, addresses)
+                    frames.write()
+                    frames.count(self._counters)
             step.agent.world.write_lighting(self._scene)
         self._end_stage("plan")
         if tables:

@@ -223,6 +223,8 @@ class Engine:
                 fail_world(world, error, "observed")
                 ready.remove(world)
         advanced, postponed = simulate(ready, TickBudget(self.divided_work_s))
+        if self.watching.followed:
+            self.watching.record(advanced)
         steps += advanced
         self._touched.update(dict.fromkeys(postponed))
         timer.mark("simulate")
@@ -243,8 +245,6 @@ class Engine:
     def _observe(self, steps: list[Step]) -> list[Step]:
         """Write the replies of these steps; return those that did not fail."""
         scene, mark = self.directory.scene, self.timer.mark
-        if self.watching.followed:
-            self.watching.record(steps)
         watched = self._take_watched(bool(steps)) if self.watching.requests else None
         if (
             watched is None

@@ -19,7 +19,7 @@ from worldloom.protos.errors import InvalidArgument, RequestError, Unavailable
 from worldloom.server.engine.followed import FollowedLane
 from worldloom.server.engine.router import ReplyRoute
 from worldloom.server.engine.timing import STAGES
-from worldloom.server.engine.watching import PictureRequest
+from worldloom.server.engine.watching import PictureRequest, RecentViews
 from worldloom.server.logs import Log
 from worldloom.server.web.history import History
 from worldloom.server.web.messages import (
@@ -87,6 +87,7 @@ class Viewer:
         self._sent_rows: dict[str, Row] = {}
         self._sent_stats = 0
         self._followed: FollowedLane | None = None
+        self._recent = RecentViews()
         self._game: Game | None = None
         self._playing: asyncio.Task[None] | None = None
 
@@ -252,7 +253,7 @@ class Viewer:
             with contextlib.suppress(RuntimeError):  # the loop is closed: there is no viewer left
                 loop.call_soon_threadsafe(receive)
 
-        request = PictureRequest(watch.views, watch.size, deliver, memory, self._followed)
+        request = PictureRequest(watch.views, watch.size, deliver, memory, self._followed, self._recent)
         engine = self._server.engine
         engine.post(lambda: engine.watching.requests.append(request))
         await is_drawn
