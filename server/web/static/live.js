@@ -24,9 +24,11 @@ worker.addEventListener("message", ({ data: { id, data, closed } }) => {
 });
 
 /**
- * What is watched: `show` gets each picture, and calls `done` when it has painted it.
+ * What is watched: `show` gets each picture, and calls `done` when it has painted it. `takeSteps` gets the steps of the
+ * lane that is followed, each once: also those that come with a picture of other views of it, asked for before.
  * @typedef {{views: any[][], size: number, rate: number, format: string, follow: any[]|null,
- *   show: (picture: import("./pictures.js").Picture, done: () => void) => void}} WatchRequest
+ *   show: (picture: import("./pictures.js").Picture, done: () => void) => void,
+ *   takeSteps?: (followed: any) => void}} WatchRequest
  */
 
 export class Server {
@@ -183,6 +185,7 @@ export class Server {
     const picture = readPicture(data);
     const request = this._request;
     const done = () => this.send({ type: "shown", picture: picture.number });
+    if (picture.followed && request?.follow?.join() === picture.followed.lane.join()) request.takeSteps?.(picture.followed);
     if (request && picture.watch === this._watchNumber) request.show(picture, done);
     else done();
   }
