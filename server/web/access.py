@@ -157,6 +157,8 @@ class Access:
         return f"worldloom_{port}" if port.isdigit() else "worldloom"
 
     def _refusal(self, request: web.Request) -> web.Response | None:
+        if "Host" not in request.headers:  # without it, aiohttp would ask the name service who this is, and wait
+            return _refuse(400, "a request without a Host header: expected one")
         if not self._is_own_host(request.host):
             return _refuse(
                 421,
