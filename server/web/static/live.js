@@ -8,8 +8,10 @@
 import { readPicture } from "./pictures.js";
 
 const WAITS_S = [0.5, 1, 2, 4, 8];
-/** A server that sends statistics every second and is silent for so long is taken for gone. */
+/** A server, which sends statistics every few seconds at least, is taken for gone when it is silent for so long. */
 const SILENCE_S = 15;
+/** A connection that lasts so long is a sound one: after it the next attempt comes soon. */
+const SOUND_S = 10;
 const MAX_SAMPLES = 300;
 
 const worker = new Worker("/static/sockets.js");
@@ -58,7 +60,7 @@ export class Server {
     this._request = null;
     this._unseen = null;
     this._failures = 0;
-    this._heardAt = 0;
+    this._heardAt = this._openedAt = 0;
     /** Number of its socket at the worker; 0 if there is none. */
     this._socket = 0;
     this._connect();
@@ -123,6 +125,7 @@ export class Server {
   }
 
   _lose() {
+    if (this.isOpen && performance.now() - this._openedAt > 1000 * SOUND_S) this._failures = 0;
     const wait_s = WAITS_S[Math.min(this._failures, WAITS_S.length - 1)] * (1 + 0.2 * Math.random());
     if (!this.isOpen) checkSession();
     this._socket = 0;
@@ -154,7 +157,7 @@ export class Server {
     this.hello = hello;
     this.isOpen = true;
     this.problem = "";
-    this._failures = 0;
+    this._openedAt = performance.now();
     this._unseen = new Set(this.worlds.keys());
     this.send({ type: "subscribe", topics: this._topics });
     if (this._request) this._sendWatch();
