@@ -48,7 +48,11 @@ SHUTTING_DOWN = "the server is shutting down: connect to another, or again later
 
 
 class Engine:
-    """Worlds, agents and a renderer behind an inbox. Other threads may call start, post, drain and stop only."""
+    """Worlds, agents and a renderer behind an inbox. Other threads may call start, post, drain and stop only.
+
+    Once it has started they may also read what never changes or is replaced as a whole: `renderer` for its name and
+    device, `limits`, `sample`, `has_failed` and `directory.changes`; and add a route with `router.register`.
+    """
 
     def __init__(self, make_renderer: Callable[[], Renderer], limits: Limits, timers: bool = True) -> None:
         self.counters = Counters()
