@@ -130,7 +130,7 @@ class FinalObserver:
                 else:
                     frames = PictureFrames(step.agent, lanes, camera, bits, addresses)
                     frames.write()
-                    frames.count(self._counters)
+                    frames.add_to(self._counters)
             step.agent.world.write_lighting(self._scene)
         self._end_stage("plan")
         if tables:

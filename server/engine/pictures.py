@@ -36,7 +36,7 @@ class PictureFrames(NamedTuple):
         size = join.width, join.height
         write_pictures(pool, self.lanes, self.camera, self.agent.index, *size, self.outputs, self.offsets)
 
-    def count(self, counters: Counters) -> None:
+    def add_to(self, counters: Counters) -> None:
         """Count the frames, once they are part of a reply."""
         counters.count_frames(self.camera, self.outputs, len(self.lanes))
 

@@ -272,7 +272,7 @@ def _draw_together(
         for (camera, bits), table in zip(group.drawn, group.views, strict=True):
             counters.count_frames(camera, bits, len(table.lane))
         for frames in group.pictures:
-            frames.count(counters)
+            frames.add_to(counters)
 
 
 def fill_replies(groups: list[StepGroup]) -> None:

@@ -149,7 +149,7 @@ class HttpServer(ABC):
         with contextlib.ExitStack() as at_the_end:
             listeners, address = listen_tcp(self.where.address, at_the_end, "--web")
             context = self.where.ssl_context()
-            accepting = [partial(connections.accept, listener, context) for listener in listeners]
+            accepting: list[Work] = [partial(connections.accept, listener, context) for listener in listeners]
             tasks = [asyncio.create_task(_keep_running(work)) for work in (*accepting, *self.background())]
             self._started.set_result(address)
             try:

@@ -79,7 +79,7 @@ class Photographed(Toy):
     """
 
     name = "photographed"
-    cameras = (Camera("eye", "A photograph.", outputs=("rgb", "gray"), is_drawn=False),)
+    cameras = (Camera("eye", "A photograph.", outputs=("rgb", "gray"), is_drawn=False),)  # type: ignore[assignment]
     clock: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
     broken: ClassVar[frozenset[int]] = frozenset()
     made: ClassVar[int] = 0

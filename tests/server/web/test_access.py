@@ -140,8 +140,13 @@ def test_one_host_is_expected(hosts: list[str], open_page: ServedPage) -> None:
 
 def test_a_request_without_a_host_asks_no_name_service(open_page: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take seconds to answer, in which the page would serve nobody."""
-    asked: list[int] = []
-    monkeypatch.setattr(socket, "getfqdn", lambda *_: asked.append(1) or "localhost")
+    asked: list[str] = []
+
+    def answer(name: str = "") -> str:
+        asked.append(name)
+        return "localhost"
+
+    monkeypatch.setattr(socket, "getfqdn", answer)
     with RawConnection(open_page.url) as connection:
         connection.send(b"GET /healthz HTTP/1.0\r\n\r\n")
         response = connection.read_response()

@@ -8,9 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.served_page import running_engine
-from tests.support.trial_services import HUMAN, TrialHost, run, trial_host
+from tests.support.trial_services import TrialHost, run, trial_host
 from worldloom.protos.errors import NotFound
 from worldloom.server.cogment.orchestrator import trials as trials_module
+from worldloom.server.cogment.settings import HUMAN
 from worldloom.server.config import Limits, WebOptions
 from worldloom.server.engine.engine import Engine
 from worldloom.server.transports.open_streams import OpenStreams
