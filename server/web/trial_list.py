@@ -29,7 +29,7 @@ class TrialList:
         if server.trials is None or server.loop is None:
             return None
         async with self._lock:
-            if time.monotonic() >= self._made_s + TRIALS_S / 2:
+            if time.monotonic() >= self._made_s + TRIALS_S:
                 summary = await on_loop(server, server.trials.summary())
                 by_trial = {row["trial"]: row["id"] for row in self._worlds.rows.values() if row["trial"]}
                 for trial in summary["running"]:

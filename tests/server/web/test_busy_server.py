@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import json
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -10,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.raw_web import RawSocket, viewing
+from tests.support.raw_web import RawSocket, ask, viewing
 from tests.support.served_page import ServedPage, running_engine, served_page, wait_for
+from worldloom.protos.addresses import TcpAddress
 from worldloom.server.config import WebOptions
 from worldloom.server.engine.engine import Engine
 from worldloom.server.web import http_server, viewer, watched_server, world_list
+from worldloom.server.web import hub as hub_module
 from worldloom.server.web.history import History
+from worldloom.server.web.http_server import WebAddress
+from worldloom.server.web.hub import Hub, ListedServer
+from worldloom.server.web.page_lookup import ServerAccess
 from worldloom.server.web.playing import OwnWorld
 
 MAZE: dict[str, Any] = {"type": "play", "family": "maze", "settings": {"size": 5}}
@@ -122,6 +128,36 @@ def test_work_in_the_background_goes_on_after_an_error(page: ServedPage, monkeyp
     wait_for(lambda: len(failed) == 2, lambda: "the work was not begun again")
     count = page.page._shared.history._count
     wait_for(lambda: page.page._shared.history._count > count, lambda: "no row was added")
+
+
+def test_a_page_of_several_servers_goes_on_after_an_error(page: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of servers fails once: the server keeps its path, and is looked at again."""
+    monkeypatch.setattr(http_server, "_RESTART_PAUSE_S", 0.1)
+    monkeypatch.setattr(hub_module, "POLL_S", 0.1)
+    asked: list[int] = []
+
+    async def find() -> str:
+        asked.append(1)
+        return page.url
+
+    def list_servers() -> list[ListedServer]:
+        if hub.first_problems.done() and not failed:
+            failed.append(len(asked))
+            raise OSError(errno.EMFILE, "no descriptors")
+        return [ListedServer("one", find)]
+
+    failed: list[int] = []
+    hub = Hub(WebAddress(TcpAddress("127.0.0.1", 0)), ServerAccess(), list_servers)
+    url = hub.start()
+    try:
+        assert hub.first_problems.result(20) == {"one": ""}
+        wait_for(lambda: bool(failed), lambda: "the list was not asked for again")
+        page.page.stop()
+        wait_for(lambda: len(asked) > failed[0], lambda: "the server was not looked at again")
+        (entry,) = json.loads(ask(url, "/api/servers").text)["servers"]
+        assert (entry["name"], entry["path"]) == ("one", "/servers/0")
+    finally:
+        hub.stop()
 
 
 def test_memory_that_cannot_be_read(page: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
