@@ -168,9 +168,7 @@ def _observe_lanes(step: Step) -> list[np.ndarray]:
 
 def _views(step: Step, camera: str, bits: int) -> ViewTable:
     views = step.agent.views(_ended_lanes(step), camera, bits)
-    half_height = step.agent.half_heights.get(camera)
-    if half_height is not None:
-        views.half_height[:] = half_height
+    step.agent.set_field_of_view(views, camera)
     return views
 
 

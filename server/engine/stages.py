@@ -153,9 +153,7 @@ def _change_fields_of_view(views: ViewTable, camera: str, steps: list[Step]) -> 
     """Apply the fields of view that agents have set by properties."""
     lanes_each = len(views.lane) // len(steps)
     for number, step in enumerate(steps):
-        if camera in step.agent.half_heights:
-            first = number * lanes_each
-            views.half_height[first : first + lanes_each] = step.agent.half_heights[camera]
+        step.agent.set_field_of_view(views, camera, slice(number * lanes_each, (number + 1) * lanes_each))
 
 
 def draw(

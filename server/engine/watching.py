@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES, OUTPUTS
-from worldloom.kernels.tables import I64, U8, ViewTable
+from worldloom.kernels.tables import I64, ViewTable
 from worldloom.render.arena import address_of
 from worldloom.render.scene import Scene
 from worldloom.server.engine.directory import WorldDirectory
-from worldloom.server.engine.followed import FollowedLane, FollowedSteps
+from worldloom.server.engine.followed import FollowedLane
+from worldloom.server.engine.picture_requests import PictureRequest, ViewState, WatchedFrame, WatchedView, world_id
 from worldloom.server.engine.pictures import is_drawn, write_pictures
 from worldloom.server.engine.world import FAILURES, Step, World
 from worldloom.server.logs import Log
@@ -28,9 +29,6 @@ from worldloom.worlds.lanes import RUNNING
 
 log = Log("watching")
 
-NOT_BEGUN, IS_RUNNING, HAS_ENDED, NOT_DRAWABLE, GONE, POSTPONED = range(6)
-"""States of a watched view: no episode has begun; one is running; it has ended; its family or the renderer failed, or
-has no such camera; there is no such world, lane or agent; there was no time for it in this picture."""
 BATCH_PATIENCE_S = 0.1
 """Time that a request waits for a tick that answers steps, so that both are drawn in one batch."""
 _BUSY_PATIENCE_S = 1.0
@@ -41,104 +39,7 @@ _SUPPLIED_PICTURES_S = 0.01
 """Time of a tick for pictures that families supply, shared by its requests; each request gets one at least."""
 _APART_S = 0.05
 """Time for drawing the views of a batch apart, after they could not be drawn together."""
-_REMEMBERED_VIEWS = 4096
-"""Views of which a viewer's `RecentViews` keeps the order."""
 _ALIGNMENT = 64
-_ID_DIGITS = 12
-
-
-def world_id(name: str) -> str:
-    """Return a short form of a world's name, by which viewers call it. It does not suffice to join the world."""
-    family, _, digits = name.rpartition("-")
-    return f"{family}-{digits[:_ID_DIGITS]}"
-
-
-class WatchedView(NamedTuple):
-    """A view that a viewer asks for."""
-
-    world: str
-    """Id of the world."""
-    lane: int
-    agent: int = 0
-    camera: str = ""
-    """Name of a camera; the family's first if empty."""
-    output: str = "rgb"
-
-
-class WatchedFrame(NamedTuple):
-    """State of a watched view, and its frame."""
-
-    view: WatchedView
-    state: int
-    episode: int = -1
-    step: int = 0
-    start: int = -1
-    """First byte of its frame in the memory of the request; -1 if it was not drawn."""
-
-
-class RecentViews:
-    """The order in which a viewer has got pictures that families supply, so that all of its views have their turn."""
-
-    def __init__(self) -> None:
-        self._ranks: dict[WatchedView, int] = {}
-        self._count = 0
-
-    def rank(self, view: WatchedView) -> int:
-        """Return a number that is the larger, the later the last picture of this view was made."""
-        return self._ranks.get(view, -1)
-
-    def add(self, view: WatchedView) -> None:
-        """Note that a picture of this view was made."""
-        self._ranks.pop(view, None)
-        self._ranks[view] = self._count = self._count + 1
-        if len(self._ranks) > _REMEMBERED_VIEWS:
-            del self._ranks[next(iter(self._ranks))]
-
-
-class PictureRequest:
-    """Views that somebody watches. `deliver` is called on the engine's thread when `frames` tells what came of them."""
-
-    def __init__(
-        self,
-        views: Sequence[WatchedView],
-        size: int,
-        deliver: Callable[["PictureRequest"], None],
-        memory: U8 | None = None,
-        followed: FollowedLane | None = None,
-        recent: RecentViews | None = None,
-    ) -> None:
-        self.views = views
-        self.size = size
-        """Width and height of each frame."""
-        self.deliver = deliver
-        self.memory: U8 = np.empty(0, np.uint8) if memory is None else memory
-        """Memory for the frames, replaced by a larger array where it does not suffice."""
-        self.followed = followed
-        """A lane whose recent steps are delivered with the picture."""
-        self.recent = RecentViews() if recent is None else recent
-        """Kept by the viewer from one request to the next, and used by the engine's thread only."""
-        self.frames: list[WatchedFrame] = []
-        self.steps: FollowedSteps | None = None
-        """Steps of the followed lane."""
-        self.is_late = False
-        """It had to wait because pictures had taken their share of the engine's time, or the engine was busy."""
-        self.waits_since_s = time.monotonic()
-
-    def frame(self, number: int) -> np.ndarray:
-        """Return the frame of a view that was drawn, [size, size] or [size, size, 3]."""
-        output = OUTPUTS[OUTPUT_NAMES.index(self.frames[number].view.output)]
-        return self.frame_bytes(number).view(output.dtype).reshape(output.frame_shape(self.size, self.size))
-
-    def frame_bytes(self, number: int) -> U8:
-        """Return the bytes of the frame of a view that was drawn; those between frames in the memory mean nothing."""
-        found = self.frames[number]
-        output = OUTPUTS[OUTPUT_NAMES.index(found.view.output)]
-        return self.memory[found.start : found.start + output.pixel_bytes * self.size**2]
-
-    def drop(self, numbers: Iterable[int], state: int) -> None:
-        """Set the state of views that are not drawn."""
-        for number in numbers:
-            self.frames[number] = self.frames[number]._replace(state=state, start=-1)
 
 
 class Watching:
@@ -282,7 +183,7 @@ class WatchedBatch:
         while waiting:
             part = waiting.pop()
             if time.perf_counter() > began_s + _APART_S:
-                _drop(part, POSTPONED)
+                _drop(part, ViewState.POSTPONED)
                 continue
             try:
                 draw(*_joined(part))
@@ -292,7 +193,7 @@ class WatchedBatch:
                     middle = len(part) // 2
                     waiting += [part[middle:], part[:middle]]
                 else:
-                    _drop(part, NOT_DRAWABLE)
+                    _drop(part, ViewState.NOT_DRAWABLE)
         self._cost_s += time.perf_counter() - began_s
         if failures:
             log.warning("pictures for viewers cannot be drawn", reason=failures[-1])
@@ -331,7 +232,7 @@ class WatchedBatch:
                     self._placed.append(_write_group(request, group, numbers, scene))
                 except FAILURES as error:  # families may come from other packages
                     _warn(group, error)
-                    request.drop(numbers, NOT_DRAWABLE)
+                    request.drop(numbers, ViewState.NOT_DRAWABLE)
         supplied = [(number, group) for group, numbers in groups.items() if not group.is_drawn for number in numbers]
         if supplied:
             self._write_supplied(request, supplied)
@@ -343,7 +244,7 @@ class WatchedBatch:
         warned: set[_Group] = set()
         for done, (number, group) in enumerate(supplied):
             if done and time.perf_counter() > deadline_s:
-                request.drop((late for late, _ in supplied[done:]), POSTPONED)
+                request.drop((late for late, _ in supplied[done:]), ViewState.POSTPONED)
                 return
             request.recent.add(request.views[number])
             lanes, offsets = _lanes_and_offsets(request, group, [number])
@@ -354,21 +255,21 @@ class WatchedBatch:
                 if group not in warned:
                     _warn(group, error)
                     warned.add(group)
-                request.drop([number], NOT_DRAWABLE)
+                request.drop([number], ViewState.NOT_DRAWABLE)
 
     def _find(self, view: WatchedView) -> tuple[WatchedFrame, _Group | None]:
         """Return the state of a view, and how it is drawn, if it can be."""
         world = self._watching.find(view.world)
         if world is None or not 0 <= view.lane < len(world.lanes) or not 0 <= view.agent < world.pool.family.agents:
-            return WatchedFrame(view, GONE), None
+            return WatchedFrame(view, ViewState.GONE), None
         pool, lane = world.pool, int(world.lanes[view.lane])
         family, agent = pool.family, world.agents.get(view.agent)
         camera = next((one for one in family.cameras if view.camera in ("", one.name)), None)
         if camera is None or view.output not in camera.outputs:
-            return WatchedFrame(view, NOT_DRAWABLE), None
+            return WatchedFrame(view, ViewState.NOT_DRAWABLE), None
         if pool.is_untouched(lane):
-            return WatchedFrame(view, NOT_BEGUN), None
-        state = IS_RUNNING if pool.status[lane] == RUNNING else HAS_ENDED
+            return WatchedFrame(view, ViewState.NOT_BEGUN), None
+        state = ViewState.RUNNING if pool.status[lane] == RUNNING else ViewState.ENDED
         join = None if agent is None else agent.specs.join_settings
         samples, shadows = (1, False) if join is None else (join.samples, join.shadows)
         output = OUTPUT_NAMES.index(view.output)
@@ -392,8 +293,8 @@ def _write_group(request: PictureRequest, group: _Group, numbers: Sequence[int],
         shadows=group.shadows,
     )
     agent = world.agents.get(group.agent)
-    if agent is not None and group.camera in agent.half_heights:
-        views.half_height[:] = agent.half_heights[group.camera]
+    if agent is not None:
+        agent.set_field_of_view(views, group.camera)
     if world.lighting:
         world.write_lighting(scene)
     return _Placed(request, numbers, views, offsets)
@@ -414,7 +315,7 @@ def _joined(parts: Sequence[_Placed]) -> tuple[ViewTable, I64]:
     return views, np.concatenate([one.offsets for one in parts])
 
 
-def _drop(parts: Iterable[_Placed], state: int) -> None:
+def _drop(parts: Iterable[_Placed], state: ViewState) -> None:
     for one in parts:
         one.request.drop(one.numbers, state)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES
-from worldloom.server.engine.watching import WatchedView
+from worldloom.server.engine.picture_requests import WatchedView
 from worldloom.server.web.pictures import PictureFormat
 
 MAX_MESSAGE_BYTES = 1 << 16

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from worldloom.server.engine.watching import PictureRequest
+from worldloom.server.engine.picture_requests import PictureRequest
 
 PictureFormat = Literal["raw", "jpeg"]
 _JPEG_QUALITY = 90

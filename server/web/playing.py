@@ -21,8 +21,8 @@ from worldloom.protos.errors import InvalidArgument, NotFound, RequestError, Una
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import SHUTTING_DOWN, Engine
+from worldloom.server.engine.picture_requests import world_id
 from worldloom.server.engine.router import ReplyRoute
-from worldloom.server.engine.watching import world_id
 from worldloom.server.engine.world import World
 from worldloom.server.engine.world_settings import VECTOR_SETTINGS
 from worldloom.server.web.watched_server import CODE_NAMES, WatchedServer, ask_engine

@@ -18,9 +18,9 @@ from aiohttp import WSMsgType, web
 from worldloom.protos.errors import InvalidArgument, RequestError, Unavailable
 from worldloom.server.engine.engine import SHUTTING_DOWN
 from worldloom.server.engine.followed import FollowedLane
+from worldloom.server.engine.picture_requests import PictureRequest, RecentViews, ViewState
 from worldloom.server.engine.router import ReplyRoute
 from worldloom.server.engine.timing import STAGES
-from worldloom.server.engine.watching import PictureRequest, RecentViews
 from worldloom.server.logs import Log
 from worldloom.server.web.history import History
 from worldloom.server.web.messages import (
@@ -45,8 +45,6 @@ from worldloom.server.web.world_list import Row, WorldList
 
 log = Log("web")
 
-STATES = ("not_begun", "running", "ended", "not_drawable", "gone", "postponed")
-"""Names of the states in worldloom.server.engine.watching."""
 _WORLDS_S, _STATS_S = 0.5, 0.25
 """Time between two looks at what may have changed, by topic."""
 _TOPICS_S = 0.1
@@ -145,7 +143,7 @@ class Viewer:
             "max_rate": options.web_rate,
             "max_size": MAX_SIZE,
             "max_pixels": MAX_PICTURE_PIXELS,
-            "states": STATES,
+            "states": [state.name.lower() for state in ViewState],
             "stages": STAGES,
             "playable": playable_families() if options.web_control else [],
         }

@@ -11,7 +11,7 @@ import numpy as np
 from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.followed import MAX_ACTION_NUMBERS
-from worldloom.server.engine.watching import world_id
+from worldloom.server.engine.picture_requests import world_id
 from worldloom.server.engine.world import FAILURES, World
 from worldloom.server.logs import Log
 from worldloom.server.web.watched_server import ask_engine

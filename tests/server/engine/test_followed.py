@@ -5,7 +5,7 @@ from unittest.mock import patch
 from scripts.support.engine_streams import FIRST, LAST, EngineHarness
 from tests.server.engine.test_watching import joined, view, watch
 from worldloom.server.engine.followed import FollowedLane
-from worldloom.server.engine.watching import world_id
+from worldloom.server.engine.picture_requests import world_id
 
 
 def follow(harness: EngineHarness, world: str, lane: int = 0, agent: int = 0, keep: int = 4096) -> FollowedLane:

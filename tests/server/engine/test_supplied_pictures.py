@@ -10,7 +10,7 @@ from scripts.support.engine_streams import EngineHarness
 from tests.server.engine.test_watching import joined, view, watch
 from tests.support.faulty_families import Photographed
 from worldloom.render.cpu import CPURenderer
-from worldloom.server.engine.watching import IS_RUNNING, NOT_DRAWABLE, POSTPONED, PictureRequest, RecentViews
+from worldloom.server.engine.picture_requests import PictureRequest, RecentViews, ViewState
 from worldloom.worlds.registry import Registry
 
 PICTURE_S = 0.003
@@ -44,7 +44,7 @@ def test_all_lanes_have_their_turn(photographed: EngineHarness) -> None:
         delivered = watch(photographed, *(view(stream, lane) for lane in range(10)), recent=recent)
         stream.step()
         seen += drawn(delivered[0])
-        assert [frame.state for frame in delivered[0].frames].count(POSTPONED) == 6
+        assert [frame.state for frame in delivered[0].frames].count(ViewState.POSTPONED) == 6
     assert sorted(seen) == sorted([*range(10), *range(10)])  # four in each picture, each twice in five
 
 
@@ -55,7 +55,7 @@ def test_a_tick_makes_few_pictures_of_many_worlds(photographed: EngineHarness) -
     delivered = watch(photographed, *map(view, streams))
     photographed.step_all(*streams)
     assert Photographed.made - before == len(drawn(delivered[0])) == 4  # 10 ms have passed after the fourth
-    assert [frame.state == POSTPONED for frame in delivered[0].frames] == 4 * [False] + 4 * [True]
+    assert [frame.state == ViewState.POSTPONED for frame in delivered[0].frames] == 4 * [False] + 4 * [True]
 
 
 def test_viewers_share_the_time_of_a_tick(photographed: EngineHarness) -> None:
@@ -76,7 +76,8 @@ def test_a_picture_that_fails_is_the_only_one_that_is_missing(photographed: Engi
     Photographed.broken = frozenset({1})
     delivered = watch(photographed, *(view(stream, lane) for lane in range(3)))
     stream.step()
-    assert [frame.state for frame in delivered[0].frames] == [IS_RUNNING, NOT_DRAWABLE, IS_RUNNING]
+    failed = [frame.state == ViewState.NOT_DRAWABLE for frame in delivered[0].frames]
+    assert failed == [False, True, False]
     for lane in (0, 2):
         np.testing.assert_array_equal(delivered[0].frame(lane)[0, 0], [lane, 1, lane])
 

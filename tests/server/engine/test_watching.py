@@ -19,18 +19,8 @@ from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
 from worldloom.server.engine import watching
 from worldloom.server.engine.followed import FollowedLane
-from worldloom.server.engine.watching import (
-    BATCH_PATIENCE_S,
-    GONE,
-    HAS_ENDED,
-    IS_RUNNING,
-    NOT_BEGUN,
-    NOT_DRAWABLE,
-    POSTPONED,
-    PictureRequest,
-    WatchedView,
-    world_id,
-)
+from worldloom.server.engine.picture_requests import PictureRequest, ViewState, WatchedView, world_id
+from worldloom.server.engine.watching import BATCH_PATIENCE_S
 from worldloom.worlds.registry import Registry
 
 ALL_OUTPUTS = ("rgb", "gray", "depth", "segmentation")
@@ -115,7 +105,7 @@ def test_a_tile_has_the_pixels_of_the_reply(harness: EngineHarness, family: str,
     (picture,) = delivered
     for number, lane in enumerate((2, 0)):
         np.testing.assert_array_equal(picture.frame(number), reply.observations[f"eye.{output}"][lane])
-    assert [(frame.state, frame.step) for frame in picture.frames] == [(IS_RUNNING, 1)] * 2
+    assert [(frame.state, frame.step) for frame in picture.frames] == [(ViewState.RUNNING, 1)] * 2
 
 
 def test_viewers_and_clients_are_drawn_by_one_call(harness: EngineHarness) -> None:
@@ -228,8 +218,17 @@ def test_states_of_views(harness: EngineHarness) -> None:
         delivered = watch(harness, *views)
         harness.settle()
     states = [frame.state for frame in delivered[0].frames]
-    assert states == [NOT_BEGUN, HAS_ENDED, GONE, GONE, GONE, NOT_DRAWABLE, GONE, GONE]
-    assert [frame.start >= 0 for frame in delivered[0].frames] == [state == HAS_ENDED for state in states]
+    assert states == [
+        ViewState.NOT_BEGUN,
+        ViewState.ENDED,
+        ViewState.GONE,
+        ViewState.GONE,
+        ViewState.GONE,
+        ViewState.NOT_DRAWABLE,
+        ViewState.GONE,
+        ViewState.GONE,
+    ]
+    assert [frame.start >= 0 for frame in delivered[0].frames] == [state == ViewState.ENDED for state in states]
 
 
 @pytest.fixture
@@ -262,8 +261,8 @@ def test_a_view_that_fails_harms_no_step(faulty: EngineHarness, fault: str, erro
     reply = sound.step_reply()
     broken.step_reply()
     states = [frame.state for frame in delivered[0].frames]
-    assert states[0] == NOT_DRAWABLE
-    assert states[1] == IS_RUNNING
+    assert states[0] == ViewState.NOT_DRAWABLE
+    assert states[1] == ViewState.RUNNING
     np.testing.assert_array_equal(delivered[0].frame(1), reply.observations["eye.rgb"])
     assert reply.observations["eye.rgb"].any()
 
@@ -295,7 +294,12 @@ def test_one_world_that_cannot_be_drawn_costs_no_other_its_tile(picky: EngineHar
     streams[0].step(push=[0.125, 0.0])
     delivered = watch(picky, *map(view, streams))
     replies = picky.step_all(*streams[1:], see=("eye.rgb",))
-    assert [frame.state for frame in delivered[0].frames] == [NOT_DRAWABLE, IS_RUNNING, IS_RUNNING, IS_RUNNING]
+    assert [frame.state for frame in delivered[0].frames] == [
+        ViewState.NOT_DRAWABLE,
+        ViewState.RUNNING,
+        ViewState.RUNNING,
+        ViewState.RUNNING,
+    ]
     for number, reply in enumerate(replies, 1):
         np.testing.assert_array_equal(delivered[0].frame(number), reply.observations["eye.rgb"])
     delivered = watch(picky, *map(view, streams))
@@ -304,7 +308,7 @@ def test_one_world_that_cannot_be_drawn_costs_no_other_its_tile(picky: EngineHar
     with patch.object(watching, "_APART_S", -1.0):  # nor do they take longer than that
         picky.engine.watching._free_at_s = 0.0
         picky.step_all(*streams[1:])
-    assert {frame.state for frame in delivered[0].frames} == {POSTPONED}
+    assert {frame.state for frame in delivered[0].frames} == {ViewState.POSTPONED}
 
 
 def test_a_destroyed_world_is_not_kept_for_viewers(harness: EngineHarness) -> None:
