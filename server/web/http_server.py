@@ -135,7 +135,7 @@ class HttpServer(ABC):
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         connections = self._connections
         app = web.Application(
-            middlewares=[connections.note_request, self._access.check], client_max_size=_MAX_BODY_BYTES
+            middlewares=[connections.request_middleware, self._access.check], client_max_size=_MAX_BODY_BYTES
         )
         app.router.add_get("/", self._serve_page)
         app.router.add_get("/login", self._serve_login)
@@ -257,7 +257,7 @@ class Connections:
             await asyncio.sleep(0)  # others have their turn, however many wait to be accepted
 
     @property
-    def note_request(self) -> Any:
+    def request_middleware(self) -> Any:
         """A middleware that notes which connections have sent a request."""
 
         @web.middleware

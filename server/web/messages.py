@@ -32,7 +32,7 @@ class MessageError(ValueError):
 
 
 class Watch(NamedTuple):
-    """A page's wish: views that it has on the screen."""
+    """Pictures that a page asks for, as its message `watch` describes them."""
 
     number: int = 0
     views: tuple[WatchedView, ...] = ()
@@ -54,7 +54,7 @@ class Watch(NamedTuple):
 
 
 class Play(NamedTuple):
-    """A page's wish to play."""
+    """A request to play, in a trial or in a world of the page's own."""
 
     trial: str | None = None
     """Id of a trial to join, "" for a new one; None for a world of one's own."""
@@ -64,7 +64,7 @@ class Play(NamedTuple):
 
 
 class Act(NamedTuple):
-    """A step of whoever plays."""
+    """Actions of somebody who plays."""
 
     number: int
     actions: Mapping[str, float | list[float]]

@@ -99,7 +99,7 @@ class Game(ABC):
 
 
 class OwnWorld(Game):
-    """An agent alone in a world that is made for it, as a stream of dm_env_rpc."""
+    """A game in a world that is made for one viewer, who is a client of dm_env_rpc with a stream of its own."""
 
     def __init__(self, server: WatchedServer) -> None:
         self._server = server
