@@ -13,16 +13,19 @@ say() { echo "setup: $*" >&2; }
 is_root() { [ "$(id -u)" = 0 ]; }
 has() { command -v "$1" >/dev/null; }
 as_root() { if is_root; then "$@"; else sudo "$@"; fi; }
+had_prometheus=no
+if has prometheus; then had_prometheus=yes; fi
 has_programs() { has chromium && has prometheus && has promtool; }
 
-# The package of Prometheus comes with a service. It is not started, now or with the machine: tests run their own.
+# The package of Prometheus comes with a service. It is not started, now or with the machine: tests run their own. One that
+# was there before stays as it is.
 without_services() {
     if [ -e $POLICY ]; then "$@"; return; fi
     as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$POLICY && chmod 755 $POLICY"
     status=0
     "$@" || status=$?
     as_root rm -f $POLICY
-    if [ -d /run/systemd/system ]; then as_root systemctl --quiet disable prometheus || true; fi
+    if [ $had_prometheus = no ] && has prometheus && [ -d /run/systemd/system ]; then as_root systemctl --quiet disable prometheus || true; fi
     return $status
 }
 

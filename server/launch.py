@@ -30,10 +30,8 @@ STOP_TIMEOUT_S = 30.0
 """Time that a server may take to end after SIGTERM: more than it gives its own clients."""
 LISTENING = "listening on "
 """Beginning of the lines in which a server tells its addresses, on stdout."""
-PAGE = "live view at "
-"""Beginning of the line in which a server with --web tells the URL of its page, before those of its addresses."""
 LIVE_VIEW = "live view at "
-"""Beginning of the line in which a server tells its page."""
+"""Beginning of the line in which a server with --web tells the URL of its page, before those of its addresses."""
 _COMPILING = "worldloom: compil"
 _COUNT = re.compile(r"compiled (\d+) of (\d+) functions")
 _POLL_S = 0.2
@@ -167,8 +165,8 @@ class ServerProcess:
                     raise self._start_error(f"did not start (exit code {code})", show_stderr)
                 if line.startswith(LISTENING):
                     self.addresses.append(line.removeprefix(LISTENING).strip())
-                elif line.startswith(PAGE):
-                    self.page = line.removeprefix(PAGE).strip()
+                elif line.startswith(LIVE_VIEW):
+                    self.page = line.removeprefix(LIVE_VIEW).strip()
                 else:
                     compiling.update(line)
             compiling.finish()

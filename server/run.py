@@ -21,6 +21,7 @@ from worldloom.server.config import Limits, ServeConfig
 from worldloom.server.dm_env_rpc.session import Session
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.memory import use_one_heap
+from worldloom.server.launch import LISTENING, LIVE_VIEW
 from worldloom.server.logs import Log, set_up_logs
 from worldloom.server.transports.grpc_streams import Streams, channel_options
 from worldloom.server.transports.listening import ListenError, check_free, listen, listen_locally
@@ -149,10 +150,10 @@ async def _serve(
         if page is not None:
             engine.page_url = url = page.open(str(addresses[0]), trials, asyncio.get_running_loop())
             log.info("serving a page", url=url)
-            print(f"live view at {url}", flush=True)
+            print(f"{LIVE_VIEW}{url}", flush=True)
         for address in addresses:
             log.info("listening", address=address)
-            print(f"listening on {address}", flush=True)
+            print(f"{LISTENING}{address}", flush=True)
 
         signal_name = (await signals.get()).name
         if page is not None:

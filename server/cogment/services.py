@@ -52,7 +52,7 @@ def add_services(server: grpc.aio.Server, engine: Engine, settings: TrialSetting
     limits = engine.limits
     environment = EngineEnvironment(engine, _default_config(settings))
     trials = Trials(settings, environment, limits)
-    engine.counters.played = lambda: trials.unfinished_count
+    engine.counters.count_trials_played = lambda: trials.unfinished_count
     checked = _CheckedMessages(server)
     add_EnvironmentServicer_to_server(EnvironmentService(environment, limits), checked)
     add_TrialServicer_to_server(TrialService(trials), checked)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from worldloom.protos.addresses import Address, parse_address
 from worldloom.server.config import WebOptions, check_page_exposure
+from worldloom.server.launch import LIVE_VIEW
 from worldloom.server.logs import set_up_logs
 from worldloom.server.options import ConfigError
 
@@ -133,7 +134,7 @@ def _serve(hub: "Hub", update: Callable[[], None]) -> None:
     for name, problem in problems.items():
         if problem:
             print(f"worldloom: {name} cannot be watched yet: {problem}", file=sys.stderr)
-    print(f"live view at {url}", flush=True)
+    print(f"{LIVE_VIEW}{url}", flush=True)
     while hub.is_serving:
         update()
         time.sleep(_POLL_S)

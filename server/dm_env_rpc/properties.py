@@ -173,7 +173,7 @@ def _counters(engine: Engine) -> Iterator[Property]:
     yield count(
         "trials_played",
         "Trials that this server orchestrates, including those that are ending.",
-        lambda: counters.played(),
+        lambda: counters.count_trials_played(),
     )
     yield count("messages", "Messages sent to environments of trials.", lambda: counters.messages)
     yield count("requests", "Requests received.", lambda: counters.requests)

@@ -128,7 +128,9 @@ class FinalObserver:
                     offsets.append(addresses)
                     drawn.append((camera, bits, len(lanes)))
                 else:
-                    PictureFrames(step.agent, lanes, camera, bits, addresses).write(self._counters)
+                    frames = PictureFrames(step.agent, lanes, camera, bits, addresses)
+                    frames.write()
+                    frames.add_to(self._counters)
             step.agent.world.write_lighting(self._scene)
         self._end_stage("plan")
         if tables:
@@ -166,9 +168,7 @@ def _observe_lanes(step: Step) -> list[np.ndarray]:
 
 def _views(step: Step, camera: str, bits: int) -> ViewTable:
     views = step.agent.views(_ended_lanes(step), camera, bits)
-    half_height = step.agent.half_heights.get(camera)
-    if half_height is not None:
-        views.half_height[:] = half_height
+    step.agent.set_field_of_view(views, camera)
     return views
 
 

@@ -83,8 +83,7 @@ def _keep(steps: Sequence[Step], scene: Scene) -> None:
         first = 0
         for step, mask in zip(steps, goes_on, strict=True):
             count = int(np.count_nonzero(mask))
-            if camera in step.agent.half_heights:
-                views.half_height[first : first + count] = step.agent.half_heights[camera]
+            step.agent.set_field_of_view(views, camera, slice(first, first + count))
             first += count
         cameras[camera] = (views.camera, views.half_height)
     rows = scene.rows(pool.scene_lane[lanes])

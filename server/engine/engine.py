@@ -48,7 +48,11 @@ SHUTTING_DOWN = "the server is shutting down: connect to another, or again later
 
 
 class Engine:
-    """Worlds, agents and a renderer behind an inbox. Other threads may call start, post, drain and stop only."""
+    """Worlds, agents and a renderer behind an inbox. Other threads may call start, post, drain and stop only.
+
+    Once it has started they may also read what never changes or is replaced as a whole: `renderer` for its name and
+    device, `limits`, `sample`, `has_failed` and `directory.changes`; and add a route with `router.register`.
+    """
 
     def __init__(self, make_renderer: Callable[[], Renderer], limits: Limits, timers: bool = True) -> None:
         self.counters = Counters()
@@ -223,6 +227,8 @@ class Engine:
                 fail_world(world, error, "observed")
                 ready.remove(world)
         advanced, postponed = simulate(ready, TickBudget(self.divided_work_s))
+        if self.watching.followed:
+            self.watching.record(advanced)
         steps += advanced
         self._touched.update(dict.fromkeys(postponed))
         timer.mark("simulate")
@@ -243,8 +249,6 @@ class Engine:
     def _observe(self, steps: list[Step]) -> list[Step]:
         """Write the replies of these steps; return those that did not fail."""
         scene, mark = self.directory.scene, self.timer.mark
-        if self.watching.followed:
-            self.watching.record(steps)
         watched = self._take_watched(bool(steps)) if self.watching.requests else None
         if (
             watched is None

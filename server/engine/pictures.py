@@ -30,11 +30,14 @@ class PictureFrames(NamedTuple):
     offsets: I64
     """Addresses of the frames, [lanes, outputs]; -1 for those that are not asked for."""
 
-    def write(self, counters: Counters) -> None:
+    def write(self) -> None:
         """Have the family make the pictures, and write the frames."""
         join, pool = self.agent.specs.join_settings, self.agent.world.pool
         size = join.width, join.height
         write_pictures(pool, self.lanes, self.camera, self.agent.index, *size, self.outputs, self.offsets)
+
+    def add_to(self, counters: Counters) -> None:
+        """Count the frames, once they are part of a reply."""
         counters.count_frames(self.camera, self.outputs, len(self.lanes))
 
 

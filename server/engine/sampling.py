@@ -60,7 +60,7 @@ def take_sample(engine: "Engine") -> EngineSample:
         batch,
         len(directory.worlds),
         directory.lanes_in_use,
-        counters.played(),
+        counters.count_trials_played(),
         directory.shared_bytes,
         directory.memory.held_bytes,
         watching.pictures,

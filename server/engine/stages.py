@@ -153,9 +153,7 @@ def _change_fields_of_view(views: ViewTable, camera: str, steps: list[Step]) -> 
     """Apply the fields of view that agents have set by properties."""
     lanes_each = len(views.lane) // len(steps)
     for number, step in enumerate(steps):
-        if camera in step.agent.half_heights:
-            first = number * lanes_each
-            views.half_height[first : first + lanes_each] = step.agent.half_heights[camera]
+        step.agent.set_field_of_view(views, camera, slice(number * lanes_each, (number + 1) * lanes_each))
 
 
 def draw(
@@ -168,23 +166,75 @@ def draw(
 ) -> list[StepGroup]:
     """Draw the frames that were asked for; return the groups that could be drawn. The steps of the others fail.
 
-    What viewers watch is drawn in the same batch. If that fails, the batch is drawn again without it.
+    What viewers watch is drawn in the same batch. If that fails, both are drawn again, each without the other.
     """
+    groups = [one for group in groups for one in _write_pictures(group)]
     try:
         _draw_together(groups, renderer, scene, counters, end_stage, watched)
         return groups
     except FAILURES as error:
-        if watched is not None and watched.views is not None:
-            watched.fail(error)
-            return draw(groups, renderer, scene, counters, end_stage)
-        if len(groups) == 1 and len(groups[0].steps) == 1:
-            family = groups[0].pool.family.name
-            log.error("drawing failed", family=family, world=groups[0].steps[0].agent.world.name)
-            fail_steps(groups[0].steps, f"frames of family {family!r} cannot be drawn", error)
+        if watched is None or watched.views is None:
+            return _draw_apart(groups, renderer, scene, counters, end_stage, error)
+        log.warning("drawing with pictures for viewers failed", reason=exception_text(error))
+    try:
+        _draw_together(groups, renderer, scene, counters, end_stage)
+    except FAILURES as error:
+        groups = _draw_apart(groups, renderer, scene, counters, end_stage, error)
+
+    def draw_watched(views: ViewTable, offsets: I64) -> None:
+        renderer.draw(scene, views, PROCESS_MEMORY, offsets, end_stage)
+        counters.draws += 1
+
+    watched.draw_apart(draw_watched)
+    return groups
+
+
+def _write_pictures(group: StepGroup) -> list[StepGroup]:
+    """Have a group's family make its pictures. If it fails, return a group for each step that it does not fail for."""
+    try:
+        for frames in group.pictures:
+            frames.write()
+        return [group]
+    except FAILURES as error:  # families may come from other packages
+        if len(group.steps) == 1:
+            _fail_drawing(group, error)
             return []
-        log.warning("drawing together failed", groups=len(groups), reason=exception_text(error))
-    apart = groups if len(groups) > 1 else [one for step in groups[0].steps for one in _prepare_groups([step])]
-    return [drawn for group in apart for drawn in draw([group], renderer, scene, counters, end_stage)]
+    return [made for step in group.steps for one in _prepare_groups([step]) for made in _write_pictures(one)]
+
+
+def _draw_apart(
+    groups: list[StepGroup],
+    renderer: Renderer,
+    scene: Scene,
+    counters: Counters,
+    end_stage: EndStage,
+    error: BaseException,
+) -> list[StepGroup]:
+    """Draw each group alone, or each step of a single group, after an error; return those that could be drawn."""
+    if len(groups) == 1 and len(groups[0].steps) == 1:
+        _fail_drawing(groups[0], error)
+        return []
+    log.warning("drawing together failed", groups=len(groups), reason=exception_text(error))
+    drawn: list[StepGroup] = []
+    if len(groups) == 1:
+        for step in groups[0].steps:
+            for group in _prepare_groups([step]):
+                drawn += draw([group], renderer, scene, counters, end_stage)
+        return drawn
+    for group in groups:
+        try:
+            _draw_together([group], renderer, scene, counters, end_stage)
+            drawn.append(group)
+        except FAILURES as its_error:
+            drawn += _draw_apart([group], renderer, scene, counters, end_stage, its_error)
+    return drawn
+
+
+def _fail_drawing(group: StepGroup, error: BaseException) -> None:
+    """Fail the step of a group of one."""
+    family = group.pool.family.name
+    log.error("drawing failed", family=family, world=group.steps[0].agent.world.name)
+    fail_steps(group.steps, f"frames of family {family!r} cannot be drawn", error)
 
 
 def _draw_together(
@@ -193,11 +243,8 @@ def _draw_together(
     scene: Scene,
     counters: Counters,
     end_stage: EndStage,
-    watched: WatchedBatch | None,
+    watched: WatchedBatch | None = None,
 ) -> None:
-    for group in groups:
-        for frames in group.pictures:
-            frames.write(counters)
     tables = [views for group in groups for views in group.views]
     addresses = [each for group in groups for each in group.offsets]
     asked = sum(len(table.lane) for table in tables)
@@ -206,23 +253,24 @@ def _draw_together(
         tables.append(watched.views)
         addresses.append(watched.offsets)
         previous.append(None)
-    if not tables:
-        return
-    views, offsets = tables[0], addresses[0]
-    if len(tables) > 1:
-        views = ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
-        offsets = np.concatenate(addresses)
-    began_s = perf_counter()
-    before = join_previous([(len(table.lane), one) for table, one in zip(tables, previous, strict=True)])
-    renderer.draw(scene, views, PROCESS_MEMORY, offsets, end_stage, before)
-    if watched is not None and asked < len(views.lane):
-        pixels = views.width.astype(np.int64) * views.height
-        watched.add_cost((perf_counter() - began_s) * float(pixels[asked:].sum() / pixels.sum()))
-    counters.draws += 1
-    counters.views += asked
+    if tables:
+        views, offsets = tables[0], addresses[0]
+        if len(tables) > 1:
+            views = ViewTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
+            offsets = np.concatenate(addresses)
+        began_s = perf_counter()
+        before = join_previous([(len(table.lane), one) for table, one in zip(tables, previous, strict=True)])
+        renderer.draw(scene, views, PROCESS_MEMORY, offsets, end_stage, before)
+        if watched is not None and asked < len(views.lane):
+            pixels = views.width.astype(np.int64) * views.height
+            watched.add_cost((perf_counter() - began_s) * float(pixels[asked:].sum() / pixels.sum()))
+        counters.draws += 1
+        counters.views += asked
     for group in groups:
         for (camera, bits), table in zip(group.drawn, group.views, strict=True):
             counters.count_frames(camera, bits, len(table.lane))
+        for frames in group.pictures:
+            frames.add_to(counters)
 
 
 def fill_replies(groups: list[StepGroup]) -> None:

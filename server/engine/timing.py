@@ -34,7 +34,7 @@ class Counters:
     """Calls refused before a stream was opened: too many streams, no or a wrong token, the server is shutting down."""
     trials: int = 0
     """Running trials."""
-    played: Callable[[], int] = lambda: 0
+    count_trials_played: Callable[[], int] = lambda: 0
     """Return the number of trials that this server orchestrates, including those that are ending."""
     messages: int = 0
     """Messages sent to environments of trials, which ignore them."""

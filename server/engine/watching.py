@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from worldloom.kernels.outputs import OUTPUT_COUNT, OUTPUT_NAMES, OUTPUTS
-from worldloom.kernels.tables import I64, U8, ViewTable
+from worldloom.kernels.tables import I64, ViewTable
 from worldloom.render.arena import address_of
 from worldloom.render.scene import Scene
 from worldloom.server.engine.directory import WorldDirectory
-from worldloom.server.engine.followed import FollowedLane, FollowedStep
+from worldloom.server.engine.followed import FollowedLane
+from worldloom.server.engine.picture_requests import PictureRequest, ViewState, WatchedFrame, WatchedView, world_id
 from worldloom.server.engine.pictures import is_drawn, write_pictures
 from worldloom.server.engine.world import FAILURES, Step, World
 from worldloom.server.logs import Log
@@ -28,9 +29,6 @@ from worldloom.worlds.lanes import RUNNING
 
 log = Log("watching")
 
-NOT_BEGUN, IS_RUNNING, HAS_ENDED, NOT_DRAWABLE, GONE, POSTPONED = range(6)
-"""States of a watched view: no episode has begun; one is running; it has ended; its family or the renderer failed, or
-has no such camera; there is no such world, lane or agent; there was no time for it in this picture."""
 BATCH_PATIENCE_S = 0.1
 """Time that a request waits for a tick that answers steps, so that both are drawn in one batch."""
 _BUSY_PATIENCE_S = 1.0
@@ -38,72 +36,10 @@ _BUSY_PATIENCE_S = 1.0
 _FAILURE_PAUSE_S = 1.0
 """Time without pictures after one that made a draw fail, which then was repeated without it."""
 _SUPPLIED_PICTURES_S = 0.01
-"""Time for the pictures of one request that families supply; one is made at least."""
+"""Time of a tick for pictures that families supply, shared by its requests; each request gets one at least."""
+_APART_S = 0.05
+"""Time for drawing the views of a batch apart, after they could not be drawn together."""
 _ALIGNMENT = 64
-_ID_DIGITS = 12
-
-
-def world_id(name: str) -> str:
-    """Return a short form of a world's name, by which viewers call it. It does not suffice to join the world."""
-    family, _, digits = name.rpartition("-")
-    return f"{family}-{digits[:_ID_DIGITS]}"
-
-
-class WatchedView(NamedTuple):
-    """A view that a viewer asks for."""
-
-    world: str
-    """Id of the world."""
-    lane: int
-    agent: int = 0
-    camera: str = ""
-    """Name of a camera; the family's first if empty."""
-    output: str = "rgb"
-
-
-class WatchedFrame(NamedTuple):
-    """State of a watched view, and its frame."""
-
-    view: WatchedView
-    state: int
-    episode: int = -1
-    step: int = 0
-    start: int = -1
-    """First byte of its frame in the memory of the request; -1 if it was not drawn."""
-
-
-class PictureRequest:
-    """Views that somebody watches. `deliver` is called on the engine's thread when `frames` tells what came of them."""
-
-    def __init__(
-        self,
-        views: Sequence[WatchedView],
-        size: int,
-        deliver: Callable[["PictureRequest"], None],
-        memory: U8 | None = None,
-        followed: FollowedLane | None = None,
-    ) -> None:
-        self.views = views
-        self.size = size
-        """Width and height of each frame."""
-        self.deliver = deliver
-        self.memory: U8 = np.empty(0, np.uint8) if memory is None else memory
-        """Memory for the frames, replaced by a larger array where it does not suffice."""
-        self.followed = followed
-        """A lane whose recent steps are delivered with the picture."""
-        self.frames: list[WatchedFrame] = []
-        self.steps: list[FollowedStep] = []
-        self.dropped = 0
-        self.is_late = False
-        """It had to wait because pictures had taken their share of the engine's time, or the engine was busy."""
-        self.waits_since_s = time.monotonic()
-
-    def frame(self, number: int) -> np.ndarray:
-        """Return the frame of a view, [size, size] or [size, size, 3]."""
-        found = self.frames[number]
-        output = OUTPUTS[OUTPUT_NAMES.index(found.view.output)]
-        data = self.memory[found.start : found.start + output.pixel_bytes * self.size**2]
-        return data.view(output.dtype).reshape(output.frame_shape(self.size, self.size))
 
 
 class Watching:
@@ -122,15 +58,16 @@ class Watching:
         self.late = 0
         """Pictures that came later than asked for: the engine was busy, or their share of its time was spent."""
         self._free_at_s = 0.0
-        self._worlds: dict[str, World] = {}
+        self._names: dict[str, str] = {}
+        """Names of worlds by id. Not the worlds, which nobody may ask for again once they are destroyed."""
         self._known_changes = -1
 
     def find(self, name: str) -> World | None:
         """Return the world with this id."""
         if self._known_changes != self._directory.changes:
             self._known_changes = self._directory.changes
-            self._worlds = {world_id(world.name): world for world in self._directory.worlds.values()}
-        return self._worlds.get(name)
+            self._names = {world_id(full): full for full in self._directory.worlds}
+        return self._directory.worlds.get(self._names.get(name, ""))
 
     def follow(self, lane: FollowedLane) -> None:
         """Record the steps of a lane from now on; nothing happens if there is no such world."""
@@ -198,14 +135,24 @@ class _Group(NamedTuple):
     is_drawn: bool
 
 
+class _Placed(NamedTuple):
+    """Views of a group that the renderer draws."""
+
+    request: PictureRequest
+    numbers: Sequence[int]
+    """Their numbers in the request."""
+    views: ViewTable
+    offsets: I64
+    """Addresses of their frames."""
+
+
 class WatchedBatch:
     """The views of all requests that are drawn in one tick."""
 
     def __init__(self, watching: Watching, requests: Iterable[PictureRequest]) -> None:
         self._watching = watching
         self._requests = list(requests)
-        self._tables: list[ViewTable] = []
-        self._offsets: list[I64] = []
+        self._placed: list[_Placed] = []
         self._cost_s = 0.0
         self.views: ViewTable | None = None
         """The views of all requests, or None if there is nothing to draw."""
@@ -217,24 +164,40 @@ class WatchedBatch:
         began_s = time.perf_counter()
         for request in self._requests:
             self._place(request, scene)
-        if self._tables:
-            self.views = ViewTable(*(np.concatenate(columns) for columns in zip(*self._tables, strict=True)))
-            self.offsets = np.concatenate(self._offsets)
+        if self._placed:
+            self.views, self.offsets = _joined(self._placed)
         self._cost_s += time.perf_counter() - began_s
 
     def add_cost(self, seconds: float) -> None:
         """Count the part of a draw's time that its views took."""
         self._cost_s += seconds
 
-    def fail(self, error: BaseException) -> None:
-        """Give up its views, with which a draw has failed."""
-        log.warning("pictures for viewers cannot be drawn", reason=error)
-        self.views = None
-        for request in self._requests:
-            request.frames = [
-                frame._replace(state=NOT_DRAWABLE, start=-1) if frame.start >= 0 else frame for frame in request.frames
-            ]
-        self._watching.pause()
+    def draw_apart(self, draw: Callable[[ViewTable, I64], None]) -> None:
+        """Draw its views after a draw with them has failed, and leave out those that cannot be drawn.
+
+        They are halved until what fails is found, for as long as there is time.
+        """
+        began_s = time.perf_counter()
+        waiting = [self._placed] if self._placed else []
+        failures: list[BaseException] = []
+        while waiting:
+            part = waiting.pop()
+            if time.perf_counter() > began_s + _APART_S:
+                _drop(part, ViewState.POSTPONED)
+                continue
+            try:
+                draw(*_joined(part))
+            except FAILURES as error:
+                failures.append(error)
+                if len(part) > 1:
+                    middle = len(part) // 2
+                    waiting += [part[middle:], part[:middle]]
+                else:
+                    _drop(part, ViewState.NOT_DRAWABLE)
+        self._cost_s += time.perf_counter() - began_s
+        if failures:
+            log.warning("pictures for viewers cannot be drawn", reason=failures[-1])
+            self._watching.pause()
 
     def finish(self) -> None:
         """Deliver all requests."""
@@ -245,53 +208,68 @@ class WatchedBatch:
             watching.pictures += 1
             watching.tiles += sum(frame.start >= 0 for frame in request.frames)
             if request.followed is not None:
-                request.steps, request.dropped = request.followed.take()
+                request.steps = request.followed.take()
             request.deliver(request)
 
     def _place(self, request: PictureRequest, scene: Scene) -> None:
         """Find the lanes of a request's views, lay out their frames, and write what they show."""
-        frames: list[WatchedFrame] = []
         groups: dict[_Group, list[int]] = {}
         size_bytes = 0
-        for view in request.views:
+        request.frames = []
+        for number, view in enumerate(request.views):
             frame, group = self._find(view)
             if group is not None:
-                groups.setdefault(group, []).append(len(frames))
+                groups.setdefault(group, []).append(number)
                 frame = frame._replace(start=size_bytes)
                 frame_bytes = OUTPUTS[group.output].pixel_bytes * request.size**2
                 size_bytes += -(-frame_bytes // _ALIGNMENT) * _ALIGNMENT
-            frames.append(frame)
+            request.frames.append(frame)
         if len(request.memory) < size_bytes:
             request.memory = np.empty(size_bytes, np.uint8)
-        request.frames = frames
-        deadline_s = time.perf_counter() + _SUPPLIED_PICTURES_S
         for group, numbers in groups.items():
-            try:
-                written = self._write_group(request, group, numbers, scene, deadline_s)
-            except FAILURES as error:  # families may come from other packages
-                log.warning("a view for viewers failed", world=group.world.name, camera=group.camera, reason=error)
-                self._drop(frames, numbers, NOT_DRAWABLE)
-            else:
-                self._drop(frames, numbers[written:], POSTPONED)
+            if group.is_drawn:
+                try:
+                    self._placed.append(_write_group(request, group, numbers, scene))
+                except FAILURES as error:  # families may come from other packages
+                    _warn(group, error)
+                    request.drop(numbers, ViewState.NOT_DRAWABLE)
+        supplied = [(number, group) for group, numbers in groups.items() if not group.is_drawn for number in numbers]
+        if supplied:
+            self._write_supplied(request, supplied)
 
-    @staticmethod
-    def _drop(frames: list[WatchedFrame], numbers: Sequence[int], state: int) -> None:
-        for number in numbers:
-            frames[number] = frames[number]._replace(state=state, start=-1)
+    def _write_supplied(self, request: PictureRequest, supplied: list[tuple[int, _Group]]) -> None:
+        """Have families make pictures for as long as there is time, first those that were not made for longest."""
+        deadline_s = time.perf_counter() + _SUPPLIED_PICTURES_S / len(self._requests)
+        supplied.sort(key=lambda pair: request.recent.rank(request.views[pair[0]]))
+        warned: set[_Group] = set()
+        for done, (number, group) in enumerate(supplied):
+            if done and time.perf_counter() > deadline_s:
+                request.drop((late for late, _ in supplied[done:]), ViewState.POSTPONED)
+                return
+            request.recent.add(request.views[number])
+            lanes, offsets = _lanes_and_offsets(request, group, [number])
+            bits, size = 1 << group.output, request.size
+            try:
+                write_pictures(group.world.pool, lanes, group.camera, group.agent, size, size, bits, offsets)
+            except FAILURES as error:  # families may come from other packages
+                if group not in warned:
+                    _warn(group, error)
+                    warned.add(group)
+                request.drop([number], ViewState.NOT_DRAWABLE)
 
     def _find(self, view: WatchedView) -> tuple[WatchedFrame, _Group | None]:
         """Return the state of a view, and how it is drawn, if it can be."""
         world = self._watching.find(view.world)
         if world is None or not 0 <= view.lane < len(world.lanes) or not 0 <= view.agent < world.pool.family.agents:
-            return WatchedFrame(view, GONE), None
+            return WatchedFrame(view, ViewState.GONE), None
         pool, lane = world.pool, int(world.lanes[view.lane])
         family, agent = pool.family, world.agents.get(view.agent)
         camera = next((one for one in family.cameras if view.camera in ("", one.name)), None)
         if camera is None or view.output not in camera.outputs:
-            return WatchedFrame(view, NOT_DRAWABLE), None
+            return WatchedFrame(view, ViewState.NOT_DRAWABLE), None
         if pool.is_untouched(lane):
-            return WatchedFrame(view, NOT_BEGUN), None
-        state = IS_RUNNING if pool.status[lane] == RUNNING else HAS_ENDED
+            return WatchedFrame(view, ViewState.NOT_BEGUN), None
+        state = ViewState.RUNNING if pool.status[lane] == RUNNING else ViewState.ENDED
         join = None if agent is None else agent.specs.join_settings
         samples, shadows = (1, False) if join is None else (join.samples, join.shadows)
         output = OUTPUT_NAMES.index(view.output)
@@ -299,39 +277,48 @@ class WatchedBatch:
         drawn = is_drawn(family, camera.name)
         return frame, _Group(world, camera.name, view.agent, output, samples, shadows, drawn)
 
-    def _write_group(
-        self, request: PictureRequest, group: _Group, numbers: Sequence[int], scene: Scene, deadline_s: float
-    ) -> int:
-        """Write what the lanes of a group show; return how many of its views there was time for."""
-        world, size = group.world, request.size
-        lanes = world.lanes[[request.frames[number].view.lane for number in numbers]]
-        offsets = np.full((len(lanes), OUTPUT_COUNT), -1, np.int64)
-        base = address_of(request.memory)
-        offsets[:, group.output] = [base + request.frames[number].start for number in numbers]
-        if not group.is_drawn:
-            for done in range(len(lanes)):
-                if done and time.perf_counter() > deadline_s:
-                    return done
-                rows = slice(done, done + 1)
-                write_pictures(
-                    world.pool, lanes[rows], group.camera, group.agent, size, size, 1 << group.output, offsets[rows]
-                )
-            return len(lanes)
-        views = world.pool.views(
-            lanes,
-            group.camera,
-            group.agent,
-            width=size,
-            height=size,
-            outputs=1 << group.output,
-            samples=group.samples,
-            shadows=group.shadows,
-        )
-        agent = world.agents.get(group.agent)
-        if agent is not None and group.camera in agent.half_heights:
-            views.half_height[:] = agent.half_heights[group.camera]
-        if world.lighting:
-            world.write_lighting(scene)
-        self._tables.append(views)
-        self._offsets.append(offsets)
-        return len(lanes)
+
+def _write_group(request: PictureRequest, group: _Group, numbers: Sequence[int], scene: Scene) -> _Placed:
+    """Write what the lanes of a group show."""
+    world, size = group.world, request.size
+    lanes, offsets = _lanes_and_offsets(request, group, numbers)
+    views = world.pool.views(
+        lanes,
+        group.camera,
+        group.agent,
+        width=size,
+        height=size,
+        outputs=1 << group.output,
+        samples=group.samples,
+        shadows=group.shadows,
+    )
+    agent = world.agents.get(group.agent)
+    if agent is not None:
+        agent.set_field_of_view(views, group.camera)
+    if world.lighting:
+        world.write_lighting(scene)
+    return _Placed(request, numbers, views, offsets)
+
+
+def _lanes_and_offsets(request: PictureRequest, group: _Group, numbers: Sequence[int]) -> tuple[I64, I64]:
+    """Return the lanes of these views in their pool, and the addresses of their frames, [views, outputs]."""
+    lanes = group.world.lanes[[request.frames[number].view.lane for number in numbers]]
+    offsets = np.full((len(lanes), OUTPUT_COUNT), -1, np.int64)
+    base = address_of(request.memory)
+    offsets[:, group.output] = [base + request.frames[number].start for number in numbers]
+    return lanes, offsets
+
+
+def _joined(parts: Sequence[_Placed]) -> tuple[ViewTable, I64]:
+    """Return the views of all these groups, and the addresses of their frames."""
+    views = ViewTable(*(np.concatenate(columns) for columns in zip(*(one.views for one in parts), strict=True)))
+    return views, np.concatenate([one.offsets for one in parts])
+
+
+def _drop(parts: Iterable[_Placed], state: ViewState) -> None:
+    for one in parts:
+        one.request.drop(one.numbers, state)
+
+
+def _warn(group: _Group, error: BaseException) -> None:
+    log.warning("a view for viewers failed", world=group.world.name, camera=group.camera, reason=error)

@@ -201,6 +201,11 @@ class Agent:
             shadows=join.shadows,
         )
 
+    def set_field_of_view(self, views: ViewTable, camera: str, rows: slice = slice(None)) -> None:
+        """Give these views through a camera the field of view that the agent has set by a property, if it has."""
+        if camera in self.half_heights:
+            views.half_height[rows] = self.half_heights[camera]
+
     def check_actions(self, actions: Mapping[str, np.ndarray]) -> None:
         """Raise InvalidArgument for actions that the family rejects, though each is in its range."""
         check = self.world.check_actions

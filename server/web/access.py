@@ -127,7 +127,7 @@ class Access:
         return self._token is not None and hmac.compare_digest(shown_bytes, self._token)
 
     async def _refuse_token(self) -> web.Response | None:
-        """Let whoever tries tokens wait, and nobody with the right one."""
+        """Return None after a delay, which slows guessing down, or a refusal at once if too many wait already."""
         if self._delayed >= _MAX_DELAYED:
             return web.Response(status=429, text="too many wrong tokens at a time: try again in a moment\n")
         self._delayed += 1
@@ -157,6 +157,8 @@ class Access:
         return f"worldloom_{port}" if port.isdigit() else "worldloom"
 
     def _refusal(self, request: web.Request) -> web.Response | None:
+        if "Host" not in request.headers:  # without it, aiohttp would ask the name service who this is, and wait
+            return _refuse(400, "a request without a Host header: expected one")
         if not self._is_own_host(request.host):
             return _refuse(
                 421,

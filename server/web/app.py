@@ -17,10 +17,11 @@ with explain_missing_extra("the page of --web", "web"):
 from worldloom.server.engine.router import deliver_on_loop
 from worldloom.server.logs import Log
 from worldloom.server.web.history import History
-from worldloom.server.web.http_server import HttpServer, WebAddress
+from worldloom.server.web.http_server import HttpServer, WebAddress, Work
 from worldloom.server.web.messages import MAX_MESSAGE_BYTES
 from worldloom.server.web.metrics import make_registry
 from worldloom.server.web.pictures import PixelBudget
+from worldloom.server.web.trial_list import TrialList
 from worldloom.server.web.viewer import Shared, Viewer
 from worldloom.server.web.watched_server import HUNG_AFTER_S, WatchedServer
 from worldloom.server.web.world_list import WorldList
@@ -56,6 +57,7 @@ class ServerPage(HttpServer):
         """When the metrics were computed, and their text, by its type."""
         self._registry: CollectorRegistry
         self._shared: Shared
+        self._viewers: set[Viewer] = set()
 
     def open(self, address: str, trials: "Trials | None", loop: asyncio.AbstractEventLoop) -> str:
         """Serve the page of a server that listens at an address; return the URL. `loop` is that of its trials."""
@@ -72,6 +74,14 @@ class ServerPage(HttpServer):
     @is_ready.setter
     def is_ready(self, is_ready: bool) -> None:
         self._server.is_ready = is_ready
+        if not is_ready:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody plays any more
+                self._loop.call_soon_threadsafe(self._end_games)
+
+    def _end_games(self) -> None:
+        """End the games of people who play, whom a server that stops would wait for."""
+        for viewer in self._viewers:
+            viewer.end_game("the server is shutting down")
 
     def add_routes(self, app: web.Application) -> None:
         """Add the routes of a server."""
@@ -81,14 +91,16 @@ class ServerPage(HttpServer):
         app.router.add_get("/healthz", self._serve_health)
         app.router.add_get("/readyz", self._serve_readiness)
 
-    def background(self) -> list[asyncio.Task[None]]:
-        """Begin to keep the history."""
+    def background(self) -> list[Work]:
+        """Return the work of keeping the history."""
         server = self._server
         self._registry = make_registry(server)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_ENCODERS, "worldloom-web"))
         route = server.engine.router.register(partial(deliver_on_loop, asyncio.get_running_loop()))
-        self._shared = Shared(server, WorldList(server.engine), History(server), route, PixelBudget(_ASKED_PIXELS))
-        return [asyncio.create_task(self._keep_history())]
+        worlds = WorldList(server.engine)
+        trials = TrialList(server, worlds)
+        self._shared = Shared(server, worlds, trials, History(server), route, PixelBudget(_ASKED_PIXELS))
+        return [self._keep_history]
 
     async def _keep_history(self) -> None:
         while True:
@@ -114,17 +126,23 @@ class ServerPage(HttpServer):
                 await self._view(socket)
         finally:
             self._server.viewers -= 1
+            if not self._server.viewers:
+                self._shared.worlds.forget()
             log.info("viewer left", peer=request.remote, viewers=self._server.viewers)
         return socket
 
     async def _view(self, socket: web.WebSocketResponse) -> None:
+        viewer = Viewer(self._shared, socket)
+        self._viewers.add(viewer)
         try:
-            await Viewer(self._shared, socket).serve()
+            await viewer.serve()
         except (ConnectionError, TimeoutError):
             raise
         except Exception:
             log.error("a viewer failed")
             await socket.close(code=1011, message=b"the server failed: its log says where")
+        finally:
+            self._viewers.discard(viewer)
 
     async def _serve_metrics(self, request: web.Request) -> web.Response:
         # Not what the request says: there are as many texts to keep, and to compute, as there are formats here.

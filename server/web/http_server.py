@@ -11,13 +11,14 @@ import socket
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from aiohttp import web
 
@@ -40,9 +41,14 @@ _TLS_END_S = 2.0
 _ACCEPT_PAUSE_S = 0.5
 """Time until another connection is accepted, after one that could not be: the process has no descriptors left."""
 _STOP_TIMEOUT_S = 5.0
+_RESTART_PAUSE_S = 1.0
+"""Time until work in the background is begun again, after it has failed."""
 _MAX_BODY_BYTES = 1 << 14
 _FAILED_BODY = "<body data-failed>"
 """Beginning of the page to sign in on after a wrong token."""
+
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""Work in the background, which ends when it is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,8 @@ class HttpServer(ABC):
         """Add the routes for what the page shows."""
 
     @abstractmethod
-    def background(self) -> list[asyncio.Task[None]]:
-        """Begin the work beside requests; the tasks are cancelled at the end."""
+    def background(self) -> list[Work]:
+        """Return the work beside requests."""
 
     @property
     def needs_token(self) -> bool:
@@ -129,7 +135,7 @@ class HttpServer(ABC):
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         connections = self._connections
         app = web.Application(
-            middlewares=[connections.note_request, self._access.check], client_max_size=_MAX_BODY_BYTES
+            middlewares=[connections.request_middleware, self._access.check], client_max_size=_MAX_BODY_BYTES
         )
         app.router.add_get("/", self._serve_page)
         app.router.add_get("/login", self._serve_login)
@@ -143,10 +149,8 @@ class HttpServer(ABC):
         with contextlib.ExitStack() as at_the_end:
             listeners, address = listen_tcp(self.where.address, at_the_end, "--web")
             context = self.where.ssl_context()
-            tasks = [
-                *(asyncio.create_task(connections.accept(listener, context)) for listener in listeners),
-                *self.background(),
-            ]
+            accepting: list[Work] = [partial(connections.accept, listener, context) for listener in listeners]
+            tasks = [asyncio.create_task(_keep_running(work)) for work in (*accepting, *self.background())]
             self._started.set_result(address)
             try:
                 await self._stopping.wait()
@@ -253,7 +257,7 @@ class Connections:
             await asyncio.sleep(0)  # others have their turn, however many wait to be accepted
 
     @property
-    def note_request(self) -> Any:
+    def request_middleware(self) -> Any:
         """A middleware that notes which connections have sent a request."""
 
         @web.middleware
@@ -312,6 +316,16 @@ class _Connection(web.RequestHandler):
         response = web.Response(status=status, text=text, headers=HEADERS)
         response.force_close()
         return response
+
+
+async def _keep_running(work: Work) -> None:
+    """Do some work until this is cancelled; begin it again if it fails."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.error("work in the background failed, and begins again")
+        await asyncio.sleep(_RESTART_PAUSE_S)
 
 
 async def _connect(connection: asyncio.Protocol, accepted: socket.socket, context: ssl.SSLContext | None) -> None:

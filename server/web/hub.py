@@ -25,7 +25,7 @@ with explain_missing_extra("a page of several servers", "web"):
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from worldloom.server.logs import Log
-from worldloom.server.web.http_server import HttpServer, WebAddress
+from worldloom.server.web.http_server import HttpServer, WebAddress, Work
 from worldloom.server.web.messages import MAX_MESSAGE_BYTES
 from worldloom.server.web.page_lookup import ServerAccess
 from worldloom.server.web.page_url import PageError
@@ -119,9 +119,9 @@ class Hub(HttpServer):
         app.router.add_get("/healthz", self._serve_health)
         app.router.add_get("/readyz", self._serve_readiness)
 
-    def background(self) -> list[asyncio.Task[None]]:
-        """Begin to look for servers and their pages."""
-        return [asyncio.create_task(self._look())]
+    def background(self) -> list[Work]:
+        """Return the work of looking for servers and their pages."""
+        return [self._look]
 
     async def _look(self) -> None:
         """Keep a task for each server that there is."""
@@ -142,6 +142,7 @@ class Hub(HttpServer):
                 for task in self._tasks.values():
                     task.cancel()
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+                self._tasks.clear()
 
     def _update_list(self) -> None:
         servers = {one.name: one for one in self._list_servers()}
@@ -151,9 +152,10 @@ class Hub(HttpServer):
             log.info("server left", server=name)
         for name, server in servers.items():
             if name not in self._watched:
-                watched = self._watched[name] = _Watched(self._count, server)
+                self._watched[name] = _Watched(self._count, server)
                 self._count += 1
-                self._tasks[name] = asyncio.create_task(self._watch(watched))
+            if name not in self._tasks:
+                self._tasks[name] = asyncio.create_task(self._watch(self._watched[name]))
             self._watched[name].server = server
 
     async def _wait_for_first(self) -> None:

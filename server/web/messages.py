@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES
-from worldloom.server.engine.watching import WatchedView
+from worldloom.server.engine.picture_requests import WatchedView
 from worldloom.server.web.pictures import PictureFormat
 
 MAX_MESSAGE_BYTES = 1 << 16
@@ -32,7 +32,7 @@ class MessageError(ValueError):
 
 
 class Watch(NamedTuple):
-    """A page's wish: views that it has on the screen."""
+    """Pictures that a page asks for, as its message `watch` describes them."""
 
     number: int = 0
     views: tuple[WatchedView, ...] = ()
@@ -54,7 +54,7 @@ class Watch(NamedTuple):
 
 
 class Play(NamedTuple):
-    """A page's wish to play."""
+    """A request to play, in a trial or in a world of the page's own."""
 
     trial: str | None = None
     """Id of a trial to join, "" for a new one; None for a world of one's own."""
@@ -64,7 +64,7 @@ class Play(NamedTuple):
 
 
 class Act(NamedTuple):
-    """A step of whoever plays."""
+    """Actions of somebody who plays."""
 
     number: int
     actions: Mapping[str, float | list[float]]

@@ -73,8 +73,12 @@ _NUMBERS = (
     _count("steps_total", "Steps answered.", lambda sample: sample.counters.steps),
     _count("lane_steps_total", "Lanes in the steps answered.", lambda sample: sample.counters.lane_steps),
     _count("ticks_total", "Ticks of the engine that answered steps.", lambda sample: sample.counters.ticks),
-    _count("draws_total", "Calls of the renderer.", lambda sample: sample.counters.draws),
-    _count("views_total", "Views drawn, each with all its outputs.", lambda sample: sample.counters.views),
+    _count(
+        "draws_total",
+        "Calls of the renderer, those for viewers alone among them.",
+        lambda sample: sample.counters.draws,
+    ),
+    _count("views_total", "Views drawn for clients, each with all its outputs.", lambda sample: sample.counters.views),
     _count("frames_total", "Frames drawn for clients, by output.", lambda sample: sample.counters.frames, "output"),
     _count(
         "stage_seconds_total",

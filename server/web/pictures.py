@@ -5,6 +5,7 @@ How many pixels viewers may ask for at a time is limited for all of them togethe
 
 import asyncio
 import io
+import itertools
 import json
 import math
 import struct
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from worldloom.server.engine.watching import PictureRequest
+from worldloom.server.engine.picture_requests import PictureRequest
 
 PictureFormat = Literal["raw", "jpeg"]
 _JPEG_QUALITY = 90
@@ -66,9 +67,14 @@ def encode_picture(picture: PictureRequest, number: int, watch: int, wanted: Pic
     """
     drawn = [index for index, frame in enumerate(picture.frames) if frame.start >= 0]
     is_jpeg = wanted == "jpeg" and bool(drawn) and _fits_jpeg(picture, drawn)
-    payload = _encode_strip(picture, drawn) if is_jpeg else picture.memory.tobytes() if drawn else b""
-    offsets = {index: place if is_jpeg else picture.frames[index].start for place, index in enumerate(drawn)}
-    followed = picture.followed
+    if is_jpeg:
+        frames: list[Any] = [_encode_strip(picture, drawn)]
+        starts = list(range(len(drawn)))
+    else:
+        frames = [picture.frame_bytes(index) for index in drawn]
+        starts = list(itertools.accumulate((one.nbytes for one in frames), initial=0))
+    offsets = dict(zip(drawn, starts, strict=False))
+    followed = picture.steps
     header = to_json(
         {
             "picture": number,
@@ -79,19 +85,11 @@ def encode_picture(picture: PictureRequest, number: int, watch: int, wanted: Pic
                 [index, frame.state, frame.episode, frame.step, offsets.get(index, -1)]
                 for index, frame in enumerate(picture.frames)
             ],
-            "strip": len(payload) if is_jpeg else None,
-            "followed": None
-            if followed is None
-            else {
-                "steps": picture.steps,
-                "dropped": picture.dropped,
-                "episode_return": followed.episode_return,
-                "actions": followed.actions,
-            },
+            "followed": None if followed is None else followed._asdict(),
             "is_late": picture.is_late,
         }
     ).encode()
-    return b"".join((struct.pack("<I", len(header)), header, payload))
+    return b"".join((struct.pack("<I", len(header)), header, *frames))
 
 
 def _fits_jpeg(picture: PictureRequest, drawn: list[int]) -> bool:

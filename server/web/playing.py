@@ -20,9 +20,9 @@ from worldloom.protos.cogment.api import orchestrator_pb2 as api
 from worldloom.protos.errors import InvalidArgument, NotFound, RequestError, Unavailable
 from worldloom.protos.worldloom import trials_pb2
 from worldloom.server.dm_env_rpc.session import Session
-from worldloom.server.engine.engine import SHUTTING_DOWN
+from worldloom.server.engine.engine import SHUTTING_DOWN, Engine
+from worldloom.server.engine.picture_requests import world_id
 from worldloom.server.engine.router import ReplyRoute
-from worldloom.server.engine.watching import world_id
 from worldloom.server.engine.world import World
 from worldloom.server.engine.world_settings import VECTOR_SETTINGS
 from worldloom.server.web.watched_server import CODE_NAMES, WatchedServer, ask_engine
@@ -99,7 +99,7 @@ class Game(ABC):
 
 
 class OwnWorld(Game):
-    """An agent alone in a world that is made for it, as a stream of dm_env_rpc."""
+    """A game in a world that is made for one viewer, who is a client of dm_env_rpc with a stream of its own."""
 
     def __init__(self, server: WatchedServer) -> None:
         self._server = server
@@ -212,14 +212,18 @@ class TrialGame(Game):
         if trials is None:
             raise InvalidArgument("this server has no trials: expected one that was started with --cogment FILE")
         if trial:
+            await on_loop(server, trials.check_running(trial))
+            world = await _find_world(server.engine, trial)  # before: a place that is taken is never given back
             reply = await on_loop(server, trials.join(api.TrialJoinRequest(trial_id=trial, actor_id=-1)))
         else:
+            world = None
             reply = await _start_trial(server, trials)
         game = cls(server, reply.trial_id, reply.actor_id, is_own=not trial)
         try:
             if reply.actor_id < 0:
                 raise InvalidArgument("the trials of this server have no human actors: expected `endpoint: human`")
-            await game._find_world()
+            world = world or await _find_world(server.engine, game.trial)
+            game.world, game.actions = world_id(world.name), tuple(world.pool.family.actions)
         except BaseException:
             await game.stop()
             raise
@@ -256,18 +260,17 @@ class TrialGame(Game):
         finally:
             replying.cancel()
 
-    async def _find_world(self) -> None:
-        """Find the world of the trial, which is on this server as a rule."""
-        engine = self._server.engine
 
-        def search() -> World | None:
-            return next((one for one in engine.directory.worlds.values() if one.trial_id == self.trial), None)
+async def _find_world(engine: Engine, trial: str) -> World:
+    """Return the world of a trial; NotFound if the trial's environment is on another server."""
 
-        world = await ask_engine(engine, search)
-        if world is None:
-            raise NotFound("the world of this trial is on another server: expected one of this server's environment")
-        self.world = world_id(world.name)
-        self.actions = tuple(world.pool.family.actions)
+    def search() -> World | None:
+        return next((one for one in engine.directory.worlds.values() if one.trial_id == trial), None)
+
+    world = await ask_engine(engine, search)
+    if world is None:
+        raise NotFound("the world of this trial is on another server: expected one of this server's environment")
+    return world
 
 
 async def _start_trial(server: WatchedServer, trials: "Trials") -> api.TrialStartReply:

@@ -1,8 +1,8 @@
 """One viewer: a page's WebSocket. docs/watching.md describes the messages of both sides.
 
-Two tasks send, each one message at a time: one the pictures, one everything else. A page that does not read holds up
-its own messages and nothing else: there are two pictures under way at most, and what changes meanwhile is sent as one
-change.
+Several tasks send, each one message at a time: one the pictures, one each topic, others the answers. A page that does
+not read holds up its own messages and nothing else: there are two pictures under way at most, and what changes
+meanwhile is sent as one change. A topic that waits for the engine keeps no other one waiting.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 from aiohttp import WSMsgType, web
 
 from worldloom.protos.errors import InvalidArgument, RequestError, Unavailable
+from worldloom.server.engine.engine import SHUTTING_DOWN
 from worldloom.server.engine.followed import FollowedLane
+from worldloom.server.engine.picture_requests import PictureRequest, RecentViews, ViewState
 from worldloom.server.engine.router import ReplyRoute
 from worldloom.server.engine.timing import STAGES
-from worldloom.server.engine.watching import PictureRequest
 from worldloom.server.logs import Log
 from worldloom.server.web.history import History
 from worldloom.server.web.messages import (
     MAX_PICTURE_PIXELS,
     MAX_SIZE,
-    TOPICS,
     Act,
     MessageError,
     Play,
@@ -38,17 +38,19 @@ from worldloom.server.web.messages import (
     whole,
 )
 from worldloom.server.web.pictures import PixelBudget, encode_picture, to_json
-from worldloom.server.web.playing import Game, OwnWorld, TrialGame, on_loop, playable_families
+from worldloom.server.web.playing import Game, OwnWorld, TrialGame, playable_families
+from worldloom.server.web.trial_list import TRIALS_S, TrialList
 from worldloom.server.web.watched_server import VERSION, WatchedServer
 from worldloom.server.web.world_list import Row, WorldList
 
 log = Log("web")
 
-STATES = ("not_begun", "running", "ended", "not_drawable", "gone", "postponed")
-"""Names of the states in worldloom.server.engine.watching."""
-_WORLDS_S, _TRIALS_S, _STATS_S = 0.5, 1.0, 0.25
+_WORLDS_S, _STATS_S = 0.5, 0.25
 """Time between two looks at what may have changed, by topic."""
 _TOPICS_S = 0.1
+_SIGN_OF_LIFE_S = 5.0
+"""Time after which statistics are sent without a sample, as when the engine is busy: a page takes silence for the
+end of the connection."""
 _WORLDS_IN_MESSAGE = 256
 _SEND_TIMEOUT_S = 30.0
 _PICTURE_COPIES = 4
@@ -64,6 +66,7 @@ class Shared(NamedTuple):
 
     server: WatchedServer
     worlds: WorldList
+    trials: TrialList
     history: History
     route: ReplyRoute
     """Route of the replies to those who play."""
@@ -86,13 +89,23 @@ class Viewer:
         self._largest_picture_bytes = 0
         self._sent_rows: dict[str, Row] = {}
         self._sent_stats = 0
+        self._sent_stats_s = time.monotonic()
         self._followed: FollowedLane | None = None
+        self._recent = RecentViews()
         self._game: Game | None = None
         self._playing: asyncio.Task[None] | None = None
+        """The last part of a game that was begun."""
+        self._plays = asyncio.Lock()
+        """Held by the part of a game that runs: the next begins when it has ended, or has cleaned up."""
 
     async def serve(self) -> None:
         """Serve the page until it ends the connection, or does not read any more."""
-        tasks = [asyncio.create_task(work) for work in (self._read(), self._send_pictures(), self._send_topics())]
+        topics = (
+            self._send_topic("worlds", self._send_worlds, _WORLDS_S),
+            self._send_topic("stats", self._send_stats, _STATS_S),
+            self._send_topic("trials", self._send_trials, TRIALS_S),
+        )
+        tasks = [asyncio.create_task(work) for work in (self._read(), self._send_pictures(), *topics)]
         try:
             await self._send({"type": "hello", **self._hello()})
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +143,7 @@ class Viewer:
             "max_rate": options.web_rate,
             "max_size": MAX_SIZE,
             "max_pixels": MAX_PICTURE_PIXELS,
-            "states": STATES,
+            "states": [state.name.lower() for state in ViewState],
             "stages": STAGES,
             "playable": playable_families() if options.web_control else [],
         }
@@ -174,13 +187,20 @@ class Viewer:
                     self._set_watch(parse_watch(given, self._server.options.web_tiles, self._server.options.web_rate))
                 case "play":
                     kind = "play"
-                    self._begin_work(kind, partial(self._play, parse_play(given)))
+                    play = parse_play(given)
+                    self._check_control()
+                    self._begin_work(kind, partial(self._play, play))
                 case "act":
                     kind = "act"
-                    self._begin_work(kind, partial(self._act, parse_act(given)))
+                    act = parse_act(given)
+                    self._check_control()
+                    if self._playing is not None and not self._playing.done():
+                        raise MessageError("the last step is not answered yet: expected to wait for it")
+                    self._begin_work(kind, partial(self._act, act))
                 case "stop":
                     kind = "play"
-                    self._begin_work(kind, partial(self._end_game, "stopped"), is_end=True)
+                    self._check_control()
+                    self.end_game("stopped")
                 case other:
                     raise MessageError(f"type {other[:100]!r}: expected subscribe, watch, shown, play, act or stop")
         except MessageError as error:
@@ -252,26 +272,20 @@ class Viewer:
             with contextlib.suppress(RuntimeError):  # the loop is closed: there is no viewer left
                 loop.call_soon_threadsafe(receive)
 
-        request = PictureRequest(watch.views, watch.size, deliver, memory, self._followed)
+        request = PictureRequest(watch.views, watch.size, deliver, memory, self._followed, self._recent)
         engine = self._server.engine
         engine.post(lambda: engine.watching.requests.append(request))
         await is_drawn
         return request
 
-    async def _send_topics(self) -> None:
-        """Send what has changed of the topics that the page has subscribed to."""
-        next_s = dict.fromkeys(TOPICS, 0.0)
+    async def _send_topic(self, topic: str, send: Callable[[], Coroutine[Any, Any, None]], every_s: float) -> None:
+        """Send what has changed of a topic, while the page has subscribed to it."""
         while True:
-            now_s = time.monotonic()
-            for topic, send, every_s in (
-                ("worlds", self._send_worlds, _WORLDS_S),
-                ("stats", self._send_stats, _STATS_S),
-                ("trials", self._send_trials, _TRIALS_S),
-            ):
-                if topic in self._topics and now_s >= next_s[topic]:
-                    next_s[topic] = now_s + every_s
-                    await send()
-            await asyncio.sleep(_TOPICS_S)
+            if topic in self._topics:
+                await send()
+                await asyncio.sleep(every_s)
+            else:
+                await asyncio.sleep(_TOPICS_S)
 
     async def _send_worlds(self) -> None:
         await self._shared.worlds.update()
@@ -297,32 +311,29 @@ class Viewer:
 
     async def _send_stats(self) -> None:
         self._sent_stats, rows = self._shared.history.since(self._sent_stats)
-        if rows:
+        if rows or time.monotonic() - self._sent_stats_s > _SIGN_OF_LIFE_S:
+            self._sent_stats_s = time.monotonic()
             await self._send({"type": "stats", "samples": rows})
 
     async def _send_trials(self) -> None:
-        server = self._server
-        if server.trials is None or server.loop is None:
-            return
         try:
-            summary = await on_loop(server, server.trials.summary())
+            message = await self._shared.trials.message()
         except Unavailable:
             return
-        by_trial = {row["trial"]: row["id"] for row in self._shared.worlds.rows.values() if row["trial"]}
-        for trial in summary["running"]:
-            trial["world"] = by_trial.get(trial["id"], "")
-        can_start = server.options.web_control and summary["has_humans"]
-        await self._send(
-            {"type": "trials", "running": summary["running"], "ended": summary["ended"], "can_start": can_start}
-        )
+        if message is not None:
+            await self._send(message)
 
-    def _begin_work(self, kind: str, work: Callable[[], Coroutine[Any, Any, None]], is_end: bool = False) -> None:
-        """Begin a part of a game, in a task of its own: a step may wait for the other actors of a trial."""
+    def end_game(self, reason: str) -> None:
+        """End the game, if there is one, and tell the page why."""
+        self._begin_work("play", partial(self._end_game, reason))
+
+    def _check_control(self) -> None:
         if not self._server.options.web_control:
             raise MessageError("this page only shows: expected a server that was started with --web-control")
-        if self._playing is not None and not self._playing.done():
-            if not is_end:
-                raise MessageError("the last step is not answered yet: expected to wait for it")
+
+    def _begin_work(self, kind: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin a part of a game instead of the one that runs. It has a task of its own: a step may wait for others."""
+        if self._playing is not None:
             self._playing.cancel()
         self._playing = asyncio.create_task(self._reported(kind, work))
 
@@ -330,7 +341,8 @@ class Viewer:
         """Do some work, and tell the page if it fails."""
         with contextlib.suppress(ConnectionError, TimeoutError):
             try:
-                await work()
+                async with self._plays:
+                    await work()
             except (RequestError, MessageError) as error:
                 await self._refuse(kind, str(error))
             except (ConnectionError, TimeoutError):
@@ -342,6 +354,8 @@ class Viewer:
     async def _play(self, play: Play) -> None:
         if self._game is not None:
             await self._end_game("another was begun")
+        if not self._server.is_ready:
+            raise Unavailable(SHUTTING_DOWN)
         if play.trial is not None:
             self._game = await TrialGame.begin(self._server, play.trial)
         else:
@@ -369,7 +383,7 @@ class Viewer:
             await self._send({"type": "play_ended", "reason": "the trial is over"})
 
     async def _end_game(self, reason: str) -> None:
-        game, self._game = self._game, None
-        if game is not None:
-            await game.stop()
+        if self._game is not None:
+            await self._game.stop()  # if this is cancelled, whoever comes next ends it
+            self._game = None
             await self._send({"type": "play_ended", "reason": reason})

@@ -64,9 +64,12 @@ class WatchedServer:
 
     @property
     def process_bytes(self) -> int:
-        """Resident memory of the process."""
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
+        """Resident memory of the process; 0 if it cannot be read, as without descriptors left."""
+        try:
+            with open("/proc/self/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * _PAGE_BYTES
+        except OSError:
+            return 0
 
 
 async def ask_engine(engine: Engine, question: Callable[[], T]) -> T:

@@ -11,10 +11,13 @@ import numpy as np
 from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES
 from worldloom.server.engine.engine import Engine
 from worldloom.server.engine.followed import MAX_ACTION_NUMBERS
-from worldloom.server.engine.watching import world_id
-from worldloom.server.engine.world import World
+from worldloom.server.engine.picture_requests import world_id
+from worldloom.server.engine.world import FAILURES, World
+from worldloom.server.logs import Log
 from worldloom.server.web.watched_server import ask_engine
 from worldloom.worlds.family import Bound, Family, Spec
+
+log = Log("web")
 
 Row: TypeAlias = dict[str, Any]
 _PART = 64
@@ -49,6 +52,11 @@ class WorldList:
         self._lock = asyncio.Lock()
         self._families: WeakKeyDictionary[Family, Row] = WeakKeyDictionary()
 
+    def forget(self) -> None:
+        """Forget all worlds, which are kept in memory otherwise: nobody watches any more."""
+        self.rows, self._facts, self._changes = {}, {}, -1
+        self._families.clear()
+
     async def update(self) -> None:
         """Ask the engine for its worlds, if any have changed."""
         async with self._lock:
@@ -63,11 +71,21 @@ class WorldList:
         for first in range(0, len(worlds), _PART):
             part = worlds[first : first + _PART]
             facts |= await ask_engine(self._engine, partial(_facts_of, part))
-        rows = {}
+        rows: dict[str, Row] = {}
         for name, found in facts.items():
             is_same = _are_same(found, self._facts.get(name))
-            rows[name] = self.rows[name] if is_same else self._row(name, found)
+            row = self.rows.get(name) if is_same else self._try_row(name, found)
+            if row is not None:
+                rows[name] = row
         self.rows, self._facts, self._changes = rows, facts, changes
+
+    def _try_row(self, name: str, facts: _WorldFacts) -> Row | None:
+        """Return the row of a world; None if what its family says of itself cannot be shown."""
+        try:
+            return self._row(name, facts)
+        except FAILURES:  # families may come from other packages
+            log.error("a world cannot be listed for viewers", world=name, family=facts.family.name)
+            return None
 
     def _row(self, name: str, facts: _WorldFacts) -> Row:
         family = facts.family

@@ -23,6 +23,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from scripts.support.messages import RequestFailed
 from scripts.support.server_process import failed_start
 from scripts.support.stream_client import METHOD, StreamClient
+from tests.support.raw_web import viewing
 from worldloom.server.launch import ServerProcess
 from worldloom.server.run import _all_ended, _loop_factory
 
@@ -150,6 +151,16 @@ def test_a_draining_server_serves_the_streams_that_it_has() -> None:
         stream.close()
         assert server.wait() == 0
         assert "draining signal=SIGTERM drain_s=100" in server.log
+
+
+def test_a_draining_server_does_not_wait_for_people_who_play() -> None:
+    page_flags = ("--web", "127.0.0.1:0", "--web-control")
+    with ServerProcess(*CPU, *ANY_PORT, *page_flags, "--drain-s", "100") as server, viewing(server.page) as player:
+        player.send_json({"type": "play", "family": "catch"})
+        player.next("playing")
+        server.process.terminate()
+        assert player.next("play_ended")["reason"] == "the server is shutting down"
+        assert server.wait() == 0
 
 
 @pytest.mark.parametrize("how", ["time", "signal"])

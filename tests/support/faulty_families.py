@@ -1,17 +1,17 @@
 """Families that fail on purpose, for tests of how the engine deals with it."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.toy import Toy
-from worldloom.kernels.tables import I32, I64
+from worldloom.kernels.tables import I32, I64, U8
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
-from worldloom.worlds.family import CameraPlacement, Spec, State, StepResult
+from worldloom.worlds.family import Camera, CameraPlacement, Spec, State, StepResult
 from worldloom.worlds.settings import Setting, SettingError
 
 
@@ -70,6 +70,28 @@ class Faulty(Toy):
     def _fail(self, where: str) -> None:
         if self.fault == where:
             raise self.error(f"deliberate fault in {where}")
+
+
+class Photographed(Toy):
+    """A family that supplies its pictures: all pixels of one are its lane in the pool and its count of steps.
+
+    `clock` is asked when one is made; `broken` are lanes that have none.
+    """
+
+    name = "photographed"
+    cameras = (Camera("eye", "A photograph.", outputs=("rgb", "gray"), is_drawn=False),)  # type: ignore[assignment]
+    clock: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
+    broken: ClassVar[frozenset[int]] = frozenset()
+    made: ClassVar[int] = 0
+
+    def picture(self, state: State, lanes: I64, camera: str, agent: int, width: int, height: int) -> U8:
+        type(self).made += len(lanes)
+        for _ in lanes:
+            type(self).clock()
+        if self.broken.intersection(lanes.tolist()):
+            raise OSError("deliberate fault in picture")
+        shades = np.stack([lanes, state.count[lanes], lanes], axis=-1).astype(np.uint8)
+        return np.broadcast_to(shades[:, None, None], (len(lanes), height, width, 3)).copy()
 
 
 class Unspeakable(Exception):  # noqa: N818  # its name is what is tested

@@ -39,6 +39,8 @@ from worldloom.server.logs import Log
 log = Log("trials")
 
 _MAX_USER_ID_LENGTH = 1024
+_MAX_LISTED_RUNNING = 200
+"""Running trials that a summary lists: the newest."""
 _MAX_LISTED_ENDED = 50
 """Ended trials that a summary lists."""
 _MAX_LISTED_REASON = 500
@@ -106,6 +108,10 @@ class Trials:
         """Join a trial as another human actor."""
         return self._find(request.trial_id).join(request.actor_id)
 
+    async def check_running(self, trial_id: str) -> None:
+        """Raise NotFound, or the reason of its end, for a trial that does not run."""
+        self._find(trial_id)
+
     async def action(self, request: api.TrialActionRequest) -> api.TrialActionReply:
         """Give an actor's action and return the reply of its tick."""
         return await self._find(request.trial_id).act(request.actor_id, request.action.content)
@@ -145,7 +151,8 @@ class Trials:
     async def summary(self) -> dict[str, Any]:
         """Return running trials and the latest ended ones as plain data, for people who watch."""
         return {
-            "running": [_summary(trial) for trial in list(self._running.values())],
+            "running": [_summary(trial) for trial in list(self._running.values())[-_MAX_LISTED_RUNNING:]],
+            "running_count": len(self._running),
             "ended": list(self._latest_ended),
             "has_humans": any(actor.endpoint == HUMAN for actor in self._settings.params.actors),
         }

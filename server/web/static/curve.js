@@ -23,26 +23,31 @@ export class RewardCurve {
 
   /** Forget everything: another lane is followed. */
   clear() {
-    /** @type {{episode: number, step: number, total: number, isEnd: boolean}[]} */
+    /** @type {{episode: number, step: number, total: number, isStart: boolean, isEnd: boolean}[]} */
     this.steps = [];
     this.episodes = [];
     this.dropped = 0;
     this._episode = -2;
+    /** Number of the next step that the server has recorded. */
+    this._next = 0;
     this.draw();
   }
 
   /** Take what a picture says of the steps since the last. */
-  take({ steps, dropped }) {
+  take({ first, steps, dropped }) {
     this.dropped += dropped;
+    if (first !== this._next) this._episode = -2; // some are missing: nobody watched, or they were too many
+    this._next = first + steps.length;
     for (const [episode, step, reward, stepType] of steps) {
-      if (episode !== this._episode) {
+      const isStart = episode !== this._episode;
+      if (isStart) {
         this._episode = episode;
         this._total = 0;
         this._from = step;
       }
       this._total += reward;
       const isEnd = stepType === LAST;
-      this.steps.push({ episode, step, total: this._total, isEnd });
+      this.steps.push({ episode, step, total: this._total, isStart, isEnd });
       if (isEnd) {
         this.episodes.unshift({ episode, steps: step, total: this._total, from: this._from });
         this._episode = -2;
@@ -61,8 +66,8 @@ export class RewardCurve {
     const y = (total) => 8 + ((HEIGHT - 16) * (high - total)) / (high - low);
     setAttribute(this.image, "width", String(width));
     const parts = [high, 0, low].map((level) => svg("line", { class: "grid", x1: 0, x2: width, y1: y(level), y2: y(level) }));
-    const values = totals.flatMap((total, index) => (this.steps[index - 1]?.isEnd ? [NaN, total] : [total]));
-    const places = totals.flatMap((_, index) => (this.steps[index - 1]?.isEnd ? [index, index] : [index]));
+    const values = this.steps.flatMap(({ isStart, total }, index) => (index && isStart ? [NaN, total] : [total]));
+    const places = this.steps.flatMap(({ isStart }, index) => (index && isStart ? [index, index] : [index]));
     parts.push(svg("path", { class: "line s0", d: linePath(values, (index) => x(places[index]), y) }));
     this.steps.forEach((one, index) => {
       if (!one.isEnd) return;

@@ -237,7 +237,8 @@ export class DetailView {
     const what = JSON.stringify(request);
     if (what === this._watched) return;
     this._watched = what;
-    server.watch({ ...request, show: (picture, done) => paintLater(this._paint(picture, views, what), done) });
+    const show = (picture, done) => paintLater(this._paint(picture, views, what), done);
+    server.watch({ ...request, show, takeSteps: (followed) => this._takeSteps(followed) });
   }
 
   *_paint(picture, views, what) {
@@ -254,10 +255,12 @@ export class DetailView {
       yield;
     }
     if (this._film.isRecording) this._film.add(this._main.canvas);
-    if (!picture.followed || !world) return;
-    this._curve.take(picture.followed);
+  }
+
+  _takeSteps(followed) {
+    this._curve.take(followed);
     this._curve.draw();
-    fillActions(byId("detail-actions"), world.actions, picture.followed.actions);
+    if (this.world) fillActions(byId("detail-actions"), this.world.actions, followed.actions);
   }
 
   _explain(view, found, world) {

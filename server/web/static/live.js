@@ -8,8 +8,10 @@
 import { readPicture } from "./pictures.js";
 
 const WAITS_S = [0.5, 1, 2, 4, 8];
-/** A server that sends statistics every second and is silent for so long is taken for gone. */
+/** A server, which sends statistics every few seconds at least, is taken for gone when it is silent for so long. */
 const SILENCE_S = 15;
+/** A connection that lasts so long is a sound one: after it the next attempt comes soon. */
+const SOUND_S = 10;
 const MAX_SAMPLES = 300;
 
 const worker = new Worker("/static/sockets.js");
@@ -24,9 +26,11 @@ worker.addEventListener("message", ({ data: { id, data, closed } }) => {
 });
 
 /**
- * What is watched: `show` gets each picture, and calls `done` when it has painted it.
+ * What is watched: `show` gets each picture, and calls `done` when it has painted it. `takeSteps` gets the steps of the
+ * lane that is followed, each once: also those that come with a picture of other views of it, asked for before.
  * @typedef {{views: any[][], size: number, rate: number, format: string, follow: any[]|null,
- *   show: (picture: import("./pictures.js").Picture, done: () => void) => void}} WatchRequest
+ *   show: (picture: import("./pictures.js").Picture, done: () => void) => void,
+ *   takeSteps?: (followed: any) => void}} WatchRequest
  */
 
 export class Server {
@@ -56,7 +60,7 @@ export class Server {
     this._request = null;
     this._unseen = null;
     this._failures = 0;
-    this._heardAt = 0;
+    this._heardAt = this._openedAt = 0;
     /** Number of its socket at the worker; 0 if there is none. */
     this._socket = 0;
     this._connect();
@@ -121,6 +125,7 @@ export class Server {
   }
 
   _lose() {
+    if (this.isOpen && performance.now() - this._openedAt > 1000 * SOUND_S) this._failures = 0;
     const wait_s = WAITS_S[Math.min(this._failures, WAITS_S.length - 1)] * (1 + 0.2 * Math.random());
     if (!this.isOpen) checkSession();
     this._socket = 0;
@@ -152,7 +157,7 @@ export class Server {
     this.hello = hello;
     this.isOpen = true;
     this.problem = "";
-    this._failures = 0;
+    this._openedAt = performance.now();
     this._unseen = new Set(this.worlds.keys());
     this.send({ type: "subscribe", topics: this._topics });
     if (this._request) this._sendWatch();
@@ -183,6 +188,7 @@ export class Server {
     const picture = readPicture(data);
     const request = this._request;
     const done = () => this.send({ type: "shown", picture: picture.number });
+    if (picture.followed && request?.follow?.join() === picture.followed.lane.join()) request.takeSteps?.(picture.followed);
     if (request && picture.watch === this._watchNumber) request.show(picture, done);
     else done();
   }

@@ -24,6 +24,7 @@ export class PlayTab {
     this.server = null;
     /** @type {any} What the server said of the world that is played. */
     this.playing = null;
+    this._isAsking = false;
     this._number = 0;
     byId("play-form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -50,10 +51,11 @@ export class PlayTab {
 
   /** Ask a server for a world or a place in a trial. @param {any} request */
   start(server, request) {
+    if (server !== this.server && (this.playing || this._isAsking)) this.server?.send({ type: "stop" });
     this._leave();
     this.server = server;
-    this._say("Asking the server.");
-    if (!server.send({ type: "play", ...request })) this._say("There is no connection to the server.");
+    this._isAsking = server.send({ type: "play", ...request });
+    this._say(this._isAsking ? "Asking the server." : "There is no connection to the server.");
   }
 
   get _able() {
@@ -97,7 +99,7 @@ export class PlayTab {
     clearTimeout(this._timer);
     clearTimeout(this._patience);
     this.playing = null;
-    this._isWaiting = false;
+    this._isWaiting = this._isAsking = false;
     byId("play-stage").hidden = true;
     byId("play-form").hidden = false;
     this._watch();
@@ -110,7 +112,7 @@ export class PlayTab {
 
   _changeState(server) {
     if (this.isActive) this._offer();
-    if (server.isOpen || server !== this.server || !this.playing) return;
+    if (server.isOpen || server !== this.server || !(this.playing || this._isAsking)) return;
     this._leave();
     this._say("The connection was lost, and with it the game.", true);
   }
@@ -133,6 +135,7 @@ export class PlayTab {
 
   _begin(playing) {
     this.playing = playing;
+    this._isAsking = false;
     this._controls = new Controls(playing.actions, byId("play-pads"));
     Object.assign(this, { _return: 0, _steps: 0, _episodes: 0, _dueAt: performance.now(), _isWaiting: false });
     byId("play-episodes").replaceChildren();

@@ -18,7 +18,6 @@ export class FilmRecorder {
   constructor(button, tell) {
     this.button = button;
     this.tell = tell;
-    this.name = "film";
     /** @type {MediaRecorder|null} */
     this.recorder = null;
     this.canvas = document.createElement("canvas");
@@ -36,22 +35,25 @@ export class FilmRecorder {
     }
     const factor = Math.max(1, Math.floor(FILM_SIZE / canvas.width));
     this.canvas.width = this.canvas.height = canvas.width * factor;
-    this.name = name;
     this.add(canvas);
     const mimeType = TYPES.find((type) => MediaRecorder.isTypeSupported(type));
     const parts = [];
+    const stream = this.canvas.captureStream(30);
+    const end = () => stream.getTracks().forEach((track) => track.stop());
     try {
-      this.recorder = new MediaRecorder(this.canvas.captureStream(30), { mimeType, videoBitsPerSecond: 6e6 });
+      this.recorder = new MediaRecorder(stream, { mimeType, videoBitsPerSecond: 6e6 });
       this.recorder.start(1000);
     } catch (error) {
       this.recorder = null;
+      end();
       this.tell(`This browser cannot record films: ${error instanceof Error ? error.message : error}`);
       return;
     }
     this.recorder.ondataavailable = ({ data }) => parts.push(data);
     this.recorder.onstop = () => {
+      end();
       const type = mimeType?.split(";")[0] ?? "video/webm";
-      download(new Blob(parts, { type }), `${this.name}.${type.split("/")[1]}`);
+      download(new Blob(parts, { type }), `${name}.${type.split("/")[1]}`);
       this.tell("The film is saved.");
     };
     this.began = performance.now();

@@ -4,8 +4,6 @@
 
 import { byId, duration, el, number, plural, precise, reconcile, setAttribute, setText } from "./dom.js";
 
-const MAX_ROWS = 200;
-
 export class TrialsTab {
   /**
    * @param {import("./live.js").Server[]} servers
@@ -58,10 +56,10 @@ export class TrialsTab {
       setText(words, server.isOpen ? "Waiting for the list of trials." : "Not connected.");
       return;
     }
-    const more = Math.max(trials.running.length, trials.ended.length) > MAX_ROWS ? `; the first ${MAX_ROWS} are shown` : "";
-    setText(words, `${plural(trials.running.length, "running trial")}, ${plural(trials.ended.length, "ended one")}${more}`);
-    reconcile(running, trials.running.slice(0, MAX_ROWS), (trial) => trial.id, (trial) => this._row(server, trial), (row, trial) => this._fillRow(row, server, trial));
-    reconcile(ended, trials.ended.slice(0, MAX_ROWS), (trial) => trial.id, rowOf(3), (row, trial) =>
+    const more = trials.running_count > trials.running.length ? `; the newest ${number(trials.running.length)} that run are shown` : "";
+    setText(words, `${plural(trials.running_count, "running trial")}, ${plural(trials.ended.length, "ended one")}${more}`);
+    reconcile(running, trials.running, (trial) => trial.id, (trial) => this._row(server, trial), (row, trial) => this._fillRow(row, server, trial));
+    reconcile(ended, trials.ended, (trial) => trial.id, rowOf(3), (row, trial) =>
       [trial.id, number(trial.ticks), trial.reason].forEach((text, index) => setText(row.children[index], text)),
     );
   }
@@ -86,9 +84,9 @@ export class TrialsTab {
 }
 
 function actorWords(actor) {
-  const name = [actor.class, actor.name].filter(Boolean).join(" ");
+  const kind = actor.kind === "human" ? "human" : `agent at ${actor.endpoint}`;
   const joined = actor.has_joined ? "joined" : "not joined yet";
-  return `${actor.id} ${name}, ${actor.kind}, ${joined}, reward ${precise(actor.reward)}`;
+  return `${actor.id} ${actor.class}, ${kind}, ${joined}, reward ${precise(actor.reward)}`;
 }
 
 const rowOf = (cells) => () => el("tr", {}, el("th", { scope: "row" }), ...Array.from({ length: cells - 1 }, () => el("td")));

@@ -271,7 +271,8 @@ export class WorldsTab {
         this._turns[server.index] = (start + most) % tiles.length;
         this._watch(); // so the next ones are drawn while these are painted
       }
-      await picture.decode().catch(() => null);
+      const isDecoded = await picture.decode().then(() => true, () => false);
+      if (!isDecoded) return done(); // the tiles stay as they are
       paintLater(this._paint(server, picture, keys, output), () => {
         picture.close();
         done();

@@ -1,6 +1,8 @@
 """Viewers get the frames that clients get, in the same draw, and clients notice nothing."""
 
+import gc
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
@@ -10,24 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scripts.support.engine_streams import FIRST, LAST, EngineHarness, Stream
+from scripts.support.engine_streams import LAST, EngineHarness, Stream, refused
 from tests.server.engine.test_prepared import MOVES, WORLDS, Course
 from tests.support.faulty_families import Faulty
 from worldloom.render.cpu import CPURenderer
 from worldloom.render.renderer import Renderer
 from worldloom.server.engine import watching
 from worldloom.server.engine.followed import FollowedLane
-from worldloom.server.engine.watching import (
-    BATCH_PATIENCE_S,
-    GONE,
-    HAS_ENDED,
-    IS_RUNNING,
-    NOT_BEGUN,
-    NOT_DRAWABLE,
-    PictureRequest,
-    WatchedView,
-    world_id,
-)
+from worldloom.server.engine.picture_requests import PictureRequest, ViewState, WatchedView, world_id
+from worldloom.server.engine.watching import BATCH_PATIENCE_S
 from worldloom.worlds.registry import Registry
 
 ALL_OUTPUTS = ("rgb", "gray", "depth", "segmentation")
@@ -112,7 +105,7 @@ def test_a_tile_has_the_pixels_of_the_reply(harness: EngineHarness, family: str,
     (picture,) = delivered
     for number, lane in enumerate((2, 0)):
         np.testing.assert_array_equal(picture.frame(number), reply.observations[f"eye.{output}"][lane])
-    assert [(frame.state, frame.step) for frame in picture.frames] == [(IS_RUNNING, 1)] * 2
+    assert [(frame.state, frame.step) for frame in picture.frames] == [(ViewState.RUNNING, 1)] * 2
 
 
 def test_viewers_and_clients_are_drawn_by_one_call(harness: EngineHarness) -> None:
@@ -225,8 +218,17 @@ def test_states_of_views(harness: EngineHarness) -> None:
         delivered = watch(harness, *views)
         harness.settle()
     states = [frame.state for frame in delivered[0].frames]
-    assert states == [NOT_BEGUN, HAS_ENDED, GONE, GONE, GONE, NOT_DRAWABLE, GONE, GONE]
-    assert [frame.start >= 0 for frame in delivered[0].frames] == [state == HAS_ENDED for state in states]
+    assert states == [
+        ViewState.NOT_BEGUN,
+        ViewState.ENDED,
+        ViewState.GONE,
+        ViewState.GONE,
+        ViewState.GONE,
+        ViewState.NOT_DRAWABLE,
+        ViewState.GONE,
+        ViewState.GONE,
+    ]
+    assert [frame.start >= 0 for frame in delivered[0].frames] == [state == ViewState.ENDED for state in states]
 
 
 @pytest.fixture
@@ -259,56 +261,65 @@ def test_a_view_that_fails_harms_no_step(faulty: EngineHarness, fault: str, erro
     reply = sound.step_reply()
     broken.step_reply()
     states = [frame.state for frame in delivered[0].frames]
-    assert states[0] == NOT_DRAWABLE
-    if states[1] == IS_RUNNING:
-        np.testing.assert_array_equal(delivered[0].frame(1), reply.observations["eye.rgb"])
-    else:  # the renderer refused the whole batch, which was drawn again for the clients alone
-        assert states[1] == NOT_DRAWABLE
-        assert fault in ("pose is no number", "near plane behind", "mesh that is not there")
+    assert states[0] == ViewState.NOT_DRAWABLE
+    assert states[1] == ViewState.RUNNING
+    np.testing.assert_array_equal(delivered[0].frame(1), reply.observations["eye.rgb"])
     assert reply.observations["eye.rgb"].any()
 
 
-def test_steps_of_a_followed_lane(harness: EngineHarness) -> None:
-    stream = joined(harness, "catch", lanes=3, rows=3)
-    lane = FollowedLane(world_id(stream.world), 1, 0)
-    harness.post(lambda: harness.engine.watching.follow(lane))
-    expected, returns = [], [0.0]
-    for number in range(12):
-        reply = stream.step("reward", "step_type", paddle=[0, number % 3 - 1, 0])
-        reward, step_type = float(reply.observations["reward"][1]), int(reply.observations["step_type"][1])
-        expected.append((reward, step_type))
-        returns.append(reward if step_type == FIRST else returns[-1] + reward)
-        assert lane.episode_return == returns[-1]
-        assert lane.actions == {"paddle": [number % 3 - 1]} or number == 0  # the first step takes no action
-    delivered = watch(harness, view(stream, 1), followed=lane)
+@pytest.fixture
+def picky(cpu: CPURenderer, fresh_registry: Registry) -> EngineHarness:
+    fresh_registry.add("tests.support.faulty_families:Picky")
+    return EngineHarness(cpu)
+
+
+def test_a_client_whose_frames_cannot_be_drawn_takes_no_picture_from_viewers(picky: EngineHarness) -> None:
+    broken, sound = joined(picky, "picky"), joined(picky)
+    picky.step_all(broken, sound)
+    picky.engine.watching.share = 1.0
+    for _ in range(2):  # pictures go on at once: it was not their fault
+        delivered = watch(picky, view(sound))
+        broken.post_step("eye.rgb", push=[0.125, 0.0])
+        sound.post_step("eye.rgb")
+        picky.settle()
+        with refused("INTERNAL", "frames of family 'picky' cannot be drawn"):
+            broken.step_reply()
+        np.testing.assert_array_equal(delivered[0].frame(0), sound.step_reply().observations["eye.rgb"])
+        broken.step()
+
+
+def test_one_world_that_cannot_be_drawn_costs_no_other_its_tile(picky: EngineHarness) -> None:
+    streams = [joined(picky, "picky"), joined(picky), joined(picky, "catch"), joined(picky)]
+    picky.step_all(*streams)
+    streams[0].step(push=[0.125, 0.0])
+    delivered = watch(picky, *map(view, streams))
+    replies = picky.step_all(*streams[1:], see=("eye.rgb",))
+    assert [frame.state for frame in delivered[0].frames] == [
+        ViewState.NOT_DRAWABLE,
+        ViewState.RUNNING,
+        ViewState.RUNNING,
+        ViewState.RUNNING,
+    ]
+    for number, reply in enumerate(replies, 1):
+        np.testing.assert_array_equal(delivered[0].frame(number), reply.observations["eye.rgb"])
+    delivered = watch(picky, *map(view, streams))
+    picky.step_all(*streams[1:], see=("eye.rgb",))
+    assert not delivered  # a second draw in each tick would be too much
+    with patch.object(watching, "_APART_S", -1.0):  # nor do they take longer than that
+        picky.engine.watching._free_at_s = 0.0
+        picky.step_all(*streams[1:])
+    assert {frame.state for frame in delivered[0].frames} == {ViewState.POSTPONED}
+
+
+def test_a_destroyed_world_is_not_kept_for_viewers(harness: EngineHarness) -> None:
+    stream = joined(harness)
     stream.step()
-    steps = delivered[0].steps[:12]
-    assert [(step.reward, step.step_type) for step in steps] == expected
-    assert [step.step for step in steps if step.step_type == FIRST] == [0] * sum(kind == FIRST for _, kind in expected)
-    harness.post(lambda: harness.engine.watching.unfollow(lane))
-    stream.step()
-    assert not harness.engine.watching.followed
-    assert lane.take() == ([], 0)
-
-
-def test_steps_that_nobody_takes_are_dropped(harness: EngineHarness) -> None:
-    stream = joined(harness, "catch")
-    with patch("worldloom.server.engine.followed._MAX_STEPS", 4):
-        lane = FollowedLane(world_id(stream.world), 0, 0)
-    harness.post(lambda: harness.engine.watching.follow(lane))
-    for _ in range(7):
-        stream.step()
-    steps, dropped = lane.take()
-    assert (len(steps), dropped) == (4, 3)
-
-
-def test_a_world_that_is_destroyed_is_followed_no_more(harness: EngineHarness) -> None:
-    stream = joined(harness, "catch")
-    lane = FollowedLane(world_id(stream.world), 0, 0)
-    harness.post(lambda: harness.engine.watching.follow(lane))
-    stream.step()
+    delivered = watch(harness, view(stream))
+    stream.step("eye.rgb")
+    assert len(delivered) == 1
+    delivered.clear()
+    world = weakref.ref(harness.engine.directory.worlds[stream.world])
     stream.leave()
     stream.destroy(stream.world)
-    assert not harness.engine.watching.followed
-    harness.post(lambda: harness.engine.watching.unfollow(lane))
-    harness.settle()
+    gc.collect()
+    assert world() is None

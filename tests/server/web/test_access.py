@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import socket
 import threading
 import time
 import urllib.parse
@@ -135,6 +136,23 @@ def test_one_host_is_expected(hosts: list[str], open_page: ServedPage) -> None:
         response = connection.read_response()
     assert response.status == 400
     check_headers(response)
+
+
+def test_a_request_without_a_host_asks_no_name_service(open_page: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take seconds to answer, in which the page would serve nobody."""
+    asked: list[str] = []
+
+    def answer(name: str = "") -> str:
+        asked.append(name)
+        return "localhost"
+
+    monkeypatch.setattr(socket, "getfqdn", answer)
+    with RawConnection(open_page.url) as connection:
+        connection.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+        response = connection.read_response()
+    assert (response.status, response.text) == (400, "a request without a Host header: expected one\n")
+    check_headers(response)
+    assert asked == []
 
 
 def test_the_target_may_name_this_server_only(open_page: ServedPage) -> None:

@@ -29,7 +29,7 @@ from worldloom.client import VectorEnv
 from worldloom.protos.addresses import TcpAddress, UnixAddress, parse_address
 from worldloom.server.launch import ServerProcess
 from worldloom.server.options import ConfigError
-from worldloom.server.web.http_server import HttpServer, WebAddress
+from worldloom.server.web.http_server import HttpServer, WebAddress, Work
 from worldloom.server.web.hub import Hub, ListedServer
 from worldloom.server.web.page_lookup import ServerAccess, find_page
 from worldloom.server.web.page_url import PageError, reachable_url
@@ -329,7 +329,7 @@ class FakePage(HttpServer):
         app.router.add_get("/api/servers", self._list)
         app.router.add_get("/live", self._live)
 
-    def background(self) -> list[asyncio.Task[None]]:
+    def background(self) -> list[Work]:
         return []
 
     async def _list(self, _: web.Request) -> web.Response:

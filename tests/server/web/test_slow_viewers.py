@@ -12,7 +12,8 @@ from tests.support.raw_web import RawConnection, RawSocket, ask, request_bytes, 
 from tests.support.served_page import ServedPage, running_engine, served_page, wait_for
 from worldloom.server.config import WebOptions
 from worldloom.server.engine.engine import Engine
-from worldloom.server.engine.watching import PictureRequest, WatchedBatch, Watching
+from worldloom.server.engine.picture_requests import PictureRequest
+from worldloom.server.engine.watching import WatchedBatch, Watching
 from worldloom.server.web import access, app, http_server, viewer
 
 ALL = {"type": "subscribe", "topics": ["worlds", "stats", "trials"]}
