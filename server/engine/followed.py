@@ -67,7 +67,7 @@ class FollowedLane:
     def record(self, step: Step) -> None:
         """Record a step of its world that was simulated, taken by its agent, or by another if that has not joined."""
         world = step.agent.world
-        if self.lane >= len(world.lanes) or self.agent >= world.pool.family.agents:
+        if not 0 <= self.lane < len(world.lanes) or not 0 <= self.agent < world.pool.family.agents:
             return
         pool, lane = world.pool, int(world.lanes[self.lane])
         row = FollowedStep(

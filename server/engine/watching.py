@@ -8,6 +8,7 @@ client's replies are the same bytes with viewers and without, and a picture that
 Without viewers a tick does nothing for them but look at two empty containers. Used by the engine's thread only.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,8 @@ log = Log("watching")
 
 BATCH_PATIENCE_S = 0.1
 """Time that a request waits for a tick that answers steps, so that both are drawn in one batch."""
+_STEPPED_S = 1.0
+"""Time after a step in which worlds count as being stepped: pictures have no more than their share of it."""
 _BUSY_PATIENCE_S = 1.0
 """Time that a request waits at most for work that is divided over ticks, such as adding many lanes."""
 _FAILURE_PAUSE_S = 1.0
@@ -58,6 +61,7 @@ class Watching:
         self.late = 0
         """Pictures that came later than asked for: the engine was busy, or their share of its time was spent."""
         self._free_at_s = 0.0
+        self._stepped_at_s = -math.inf
         self._names: dict[str, str] = {}
         """Names of worlds by id. Not the worlds, which nobody may ask for again once they are destroyed."""
         self._known_changes = -1
@@ -87,28 +91,42 @@ class Watching:
         """Record these steps of the lanes that are followed."""
         for step in steps:
             world = step.agent.world
-            for lane in self.followed.get(world, ()):
+            for lane in list(self.followed.get(world, ())):
                 if step.agent.index == lane.agent or lane.agent not in world.agents:
-                    lane.record(step)
+                    try:
+                        lane.record(step)
+                    except FAILURES as error:  # families may come from other packages
+                        log.warning("a lane can be followed no more", world=world.name, reason=error)
+                        self.unfollow(lane)
 
     @property
     def patience_s(self) -> float:
-        """Seconds until the oldest request that waits is drawn even though nothing is stepped."""
-        return max(0.0, self.requests[0].waits_since_s + BATCH_PATIENCE_S - time.monotonic())
+        """Seconds until the oldest request that waits is drawn between steps."""
+        return max(0.0, self._draw_between_steps_at_s - time.monotonic())
+
+    @property
+    def _draw_between_steps_at_s(self) -> float:
+        """Time from which the oldest request is drawn alone: not before its share, while worlds are stepped."""
+        alone_at_s = self.requests[0].waits_since_s + BATCH_PATIENCE_S
+        return max(alone_at_s, min(self._free_at_s, self._stepped_at_s + _STEPPED_S))
 
     def take(self, has_steps: bool, is_busy: bool) -> "WatchedBatch | None":
         """Return the requests to draw in this tick, if it is time for some."""
         now_s = time.monotonic()
+        if has_steps:
+            self._stepped_at_s = now_s
         if is_busy and now_s < self.requests[0].waits_since_s + _BUSY_PATIENCE_S:
-            is_waiting = True
+            is_late = is_waiting = True
+        elif has_steps:
+            is_late = is_waiting = now_s < self._free_at_s
         else:
-            is_waiting = has_steps and now_s < self._free_at_s
-        if is_waiting:
+            is_waiting = now_s < self._draw_between_steps_at_s
+            is_late = is_waiting and now_s >= self.requests[0].waits_since_s + BATCH_PATIENCE_S
+        if is_late:
             for request in self.requests:
                 self.late += not request.is_late
                 request.is_late = True
-            return None
-        if not has_steps and self.patience_s > 0:
+        if is_waiting:
             return None
         batch = WatchedBatch(self, self.requests)
         self.requests = deque()

@@ -172,8 +172,13 @@ def _shown(value: object) -> str:
 def _parse_view(view: object) -> WatchedView:
     match view:
         case [str(world), int(lane), int(agent), str(camera), str(output)]:
-            if type(lane) is type(agent) is int and max(abs(lane), abs(agent)) < 2**31 and output in _OUTPUTS:
+            if (
+                type(lane) is type(agent) is int
+                and 0 <= min(lane, agent) <= max(lane, agent) < 2**31
+                and output in _OUTPUTS
+            ):
                 return WatchedView(world, lane, agent, camera, output or "rgb")
     raise MessageError(
-        f"a view: expected [world, lane, agent, camera, output], with an output of {', '.join(DEFAULT_OUTPUT_NAMES)}"
+        "a view: expected [world, lane, agent, camera, output], lane and agent from 0 on, and an output of "
+        f"{', '.join(DEFAULT_OUTPUT_NAMES)}"
     )

@@ -2,6 +2,8 @@
 
 from unittest.mock import patch
 
+import pytest
+
 from scripts.support.engine_streams import FIRST, LAST, EngineHarness
 from tests.server.engine.test_watching import joined, view, watch
 from worldloom.server.engine.followed import FollowedLane
@@ -34,6 +36,22 @@ def test_steps_of_a_followed_lane(harness: EngineHarness) -> None:
     stream.step()
     assert not harness.engine.watching.followed
     assert lane.take()[1:4] == (len(taken.steps), [], 0)
+
+
+@pytest.mark.parametrize(("lane", "agent"), [(-1, 0), (-5, 0), (2, 0), (0, -1), (0, -1000), (0, 1)])
+def test_a_lane_that_there_is_not_has_no_steps(harness: EngineHarness, lane: int, agent: int) -> None:
+    stream = joined(harness, "catch", lanes=2)
+    followed = follow(harness, stream.world, lane, agent)
+    stream.step()
+    assert not followed.take().steps
+
+
+def test_a_lane_that_cannot_be_recorded_is_followed_no_more(harness: EngineHarness) -> None:
+    stream = joined(harness, "catch", lanes=2)
+    follow(harness, stream.world)
+    with patch.object(FollowedLane, "record", side_effect=ValueError("from a family")):
+        assert stream.step("reward").observations.keys() == {"reward"}
+    assert not harness.engine.watching.followed
 
 
 def test_the_actions_of_a_followed_lane(harness: EngineHarness) -> None:

@@ -185,6 +185,47 @@ def test_pictures_take_no_more_than_their_share(harness: EngineHarness, clock: l
     assert engine.watching.late == 1
 
 
+def test_pictures_take_no_more_than_their_share_between_steps(harness: EngineHarness, clock: list[float]) -> None:
+    """A client that waits for each reply leaves ticks without steps; those are no reason to draw more."""
+    stream = joined(harness)
+    stream.step()
+    watching = harness.engine.watching
+    watching.share = 0.02
+    with patch.object(time, "perf_counter", side_effect=iter(np.arange(0.0, 100.0, 0.01).tolist())):
+        assert len(take_with_step(harness, stream)) == 1  # for 0.01 s by this clock: none in the next 0.49 s
+        delivered = watch(harness, view(stream))
+        stream.step("eye.rgb")
+        clock[0] += 0.3
+        harness.tick()
+        assert not delivered
+        assert 0.01 * 49 - 0.3 <= watching.patience_s < 0.3  # for drawing, too, which is timed by another clock
+        assert watching.late == 1
+        clock[0] += watching.patience_s
+        harness.tick()
+        assert len(delivered) == 1
+
+
+def test_pictures_have_all_the_time_when_nothing_is_stepped(harness: EngineHarness, clock: list[float]) -> None:
+    stream = joined(harness)
+    stream.step()
+    harness.engine.watching.share = 0.001
+    with patch.object(time, "perf_counter", side_effect=iter(np.arange(0.0, 100.0, 0.01).tolist())):
+        assert len(take_with_step(harness, stream)) == 1  # for 0.01 s by this clock: none in the next 10 s
+        for wait_s in (1.1, BATCH_PATIENCE_S, BATCH_PATIENCE_S):
+            delivered = watch(harness, view(stream))
+            harness.tick()
+            clock[0] += wait_s
+            assert not delivered
+            harness.tick()
+            assert len(delivered) == 1
+
+
+def take_with_step(harness: EngineHarness, stream: Stream) -> list[PictureRequest]:
+    delivered = watch(harness, view(stream))
+    stream.step("eye.rgb")
+    return delivered
+
+
 def test_pictures_wait_while_lanes_are_added(harness: EngineHarness, clock: list[float]) -> None:
     stream = joined(harness)
     stream.step()

@@ -52,7 +52,7 @@ def is_view(value: object, length: int = 5) -> bool:
     if not isinstance(value, list) or len(value) != length:
         return False
     world, lane, agent, camera, output = [*value, "", ""][:5]
-    has_numbers = all(is_whole(one, 1 - 2**31, 2**31 - 1) for one in (lane, agent))
+    has_numbers = all(is_whole(one, 0, 2**31 - 1) for one in (lane, agent))
     is_output = isinstance(output, str) and output in ["", *DEFAULT_OUTPUT_NAMES]
     return isinstance(world, str) and has_numbers and isinstance(camera, str) and is_output
 
