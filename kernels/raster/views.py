@@ -27,7 +27,7 @@ from worldloom.kernels.raster.backdrop import (
     store_backdrop_nearness,
     store_backdrop_row,
 )
-from worldloom.kernels.raster.casting import draw_light_maps, find_seen_texels
+from worldloom.kernels.raster.casting import draw_light_maps
 from worldloom.kernels.raster.flow import write_flow
 from worldloom.kernels.raster.normals import write_normals
 from worldloom.kernels.raster.scratch import (
@@ -44,6 +44,7 @@ from worldloom.kernels.raster.scratch import (
     plane_at,
     run_at,
 )
+from worldloom.kernels.raster.seen_texels import find_seen_texels
 from worldloom.kernels.raster.translucent import (
     ALL_ROWS,
     OPAQUE_ROWS,
