@@ -307,8 +307,7 @@ class WorldDirectory:
         self.shared_bytes += 0 if segment is None else segment.size_bytes
 
     def _check_limits(self, lanes: int) -> None:
-        limits = self.limits
-        worlds = len(self.worlds) + self.worlds_in_creation
+        limits, worlds = self.limits, len(self.worlds) + self.worlds_in_creation
         if worlds >= limits.max_worlds:
             raise ResourceExhausted(
                 f"there are {worlds} worlds, as many as this server holds: destroy some, or raise --max-worlds"

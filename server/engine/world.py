@@ -340,8 +340,7 @@ class World:
 
     def reset_all(self) -> None:
         """Begin an episode in every lane with the next step."""
-        self.has_begun = False
-        self.reset_lanes = None
+        self.has_begun, self.reset_lanes = False, None
 
     def reset_some(self, is_reset: NDArray[np.bool_]) -> None:
         """Begin an episode in these lanes with the next step, which leaves the others as they are."""
@@ -394,9 +393,8 @@ def interrupt_sequences(world: World) -> list[Step]:
     for agent in world.agents.values():
         step = agent.step
         if step is not None and (agent in world.interrupted_agents or (world.resets and agent.is_running)):
-            agent.step = None
+            agent.step = world.begun = None
             agent.end_sequence()
-            world.begun = None
             step.state, step.boundary = INTERRUPTED, Boundary.LAST
             last_steps.append(step)
     return last_steps
