@@ -48,8 +48,7 @@ from worldloom.kernels.tables import (
     ViewTable,
 )
 
-SAMPLE_X = (0.375, 0.875, 0.125, 0.625)
-SAMPLE_Y = (0.125, 0.375, 0.625, 0.875)
+SAMPLE_X, SAMPLE_Y = (0.375, 0.875, 0.125, 0.625), (0.125, 0.375, 0.625, 0.875)
 
 
 @inlined
