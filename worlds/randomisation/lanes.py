@@ -30,8 +30,7 @@ from worldloom.worlds.randomisation.settings import (
     Randomisation,
     VariationChoice,
 )
-from worldloom.worlds.randomisation.specs import count_groups, count_numbers, list_specs
-from worldloom.worlds.settings import SettingError
+from worldloom.worlds.randomisation.specs import check_amounts, count_groups, count_numbers, list_specs
 
 _LABELS = 256
 _COLUMNS = (
@@ -45,25 +44,10 @@ class RandomisedLanes:
     """The variations of the lanes of one pool, and the scene that its family writes into."""
 
     def __init__(self, family: Family, randomisation: Randomisation) -> None:
-        amounts = {
-            one.name: amount for one, amount in zip(VARIATIONS, randomisation.amounts, strict=True) if amount > 0
-        }
-        physical = {one.name: amounts[one.name] for one in VARIATIONS if one.is_physical and one.name in amounts}
+        physical = check_amounts(family, randomisation)
         self._varies_physics = bool(physical)
         if physical:
-            missing = [name for name in physical if not family.physical_counts().get(name)]
-            if missing:
-                raise SettingError(
-                    f"setting 'vary_{missing[0]}' is {physical[missing[0]]:g}: this world of {family.name!r} "
-                    f"has no {missing[0]} that could vary, expected 0; worlds that MuJoCo simulates may have some: of "
-                    "dmc, of mujoco but with drive 'state', and of gym's own tasks"
-                )
             family.vary_physics(physical)
-        if len(physical) < len(amounts) and not any(camera.is_drawn for camera in family.cameras):
-            raise SettingError(
-                f"settings that vary the pictures of {family.name!r}: expected none, for its environment draws them "
-                "itself"
-            )
         self.scene = Scene(family.assets)
         """The scene that the family writes."""
         self.scene_lane: I32 = np.zeros(0, np.int32)

@@ -1,4 +1,4 @@
-"""Observations of what varies: how many numbers are drawn for each variation of a family, and what they mean."""
+"""What can vary in a family: how many numbers are drawn for each variation, and the observations of them."""
 
 import math
 from collections.abc import Iterator
@@ -18,10 +18,36 @@ from worldloom.worlds.randomisation.settings import (
     TEXTURES,
     VARIATION,
     VARIATIONS,
+    Randomisation,
 )
+from worldloom.worlds.settings import SettingError
 
 PLACE_NUMBERS, COLOR_NUMBERS, FRAME_NUMBERS = 4, 3, 2
 """Numbers of the place of a camera, of a colour, and of a frame of a video."""
+
+
+def check_amounts(family: Family, randomisation: Randomisation) -> dict[str, float]:
+    """Return the amounts of physical parameters that vary, by name; SettingError for what a family cannot vary."""
+    amounts = {one.name: amount for one, amount in zip(VARIATIONS, randomisation.amounts, strict=True) if amount > 0}
+    physical = {one.name: amounts[one.name] for one in VARIATIONS if one.is_physical and one.name in amounts}
+    counts = family.physical_counts() if physical else {}
+    missing = [name for name in physical if not counts.get(name)]
+    if missing:
+        raise SettingError(
+            f"setting 'vary_{missing[0]}' is {physical[missing[0]]:g}: this world of {family.name!r} "
+            f"has no {missing[0]} that could vary, expected 0; worlds that MuJoCo simulates may have some: of "
+            "dmc, of mujoco but with drive 'state', and of gym's own tasks"
+        )
+    if len(physical) < len(amounts) and not is_drawn(family):
+        raise SettingError(
+            f"settings that vary the pictures of {family.name!r}: expected none, for its environment draws them itself"
+        )
+    return physical
+
+
+def is_drawn(family: Family) -> bool:
+    """Return whether any frames of a family are drawn from its scene."""
+    return any(camera.is_drawn for camera in family.cameras)
 
 
 def count_groups(family: Family) -> int:
@@ -61,7 +87,8 @@ def list_specs(family: Family, counts: list[int]) -> Iterator[Spec]:
             texts.append(text)
             maxima += [math.inf if what == BACKGROUND else 1.0] * count
         if maxima:
-            maximum = tuple(maxima) if math.inf in maxima else 1.0
+            known = set(maxima)
+            maximum = tuple(maxima) if len(known) > 1 else None if math.inf in known else 1.0
             shape = (len(maxima),)
             yield Spec(f"{VARIATION}.{one.name}", "float32", shape, " ".join(texts), 0.0, maximum, hidden=True)
 
