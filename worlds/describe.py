@@ -70,7 +70,7 @@ def describe(family: type[Family], settings: Mapping[str, object] | None = None)
         allowed = {name: list(values) for name, values in family.allowed_values().items()}
         if allowed:
             known["allowed"] = allowed
-        common = [_describe_spec(spec) | {"hidden": False} for spec in common_observations(family)]
+        common = [describe_observation(spec) for spec in common_observations(family)]
         known |= {"agents": family.agents, "max_steps": None, "every_world": common}
         values = parse_settings(VARIATION_SETTINGS, varied)
         return known | empty | {"variations": [_describe_variation(one, values) for one in VARIATION_SETTINGS]}
@@ -92,8 +92,8 @@ def describe_built(built: Family, varied: Mapping[str, object] | None = None) ->
         "agents": built.agents,
         "max_steps": built.max_steps,
         "actions": [_describe_spec(spec) for spec in built.actions],
-        "observations": [_describe_spec(spec) | {"hidden": spec.hidden} for spec in built.observations],
-        "every_world": [_describe_spec(spec) | {"hidden": False} for spec in common_observations(built)],
+        "observations": [describe_observation(spec) for spec in built.observations],
+        "every_world": [describe_observation(spec) for spec in common_observations(built)],
         "cameras": [_describe_camera(camera) for camera in built.cameras],
         "labels": [{"label": number, "text": text} for number, text in enumerate(built.labels)],
         "variations": _describe_variations(built, values),
@@ -135,7 +135,7 @@ def _describe_variation_observations(family: Family, values: Mapping[str, Value]
     if not any(varies) and family.distraction is None:
         return []
     counts = [count if varied else 0 for count, varied in zip(count_numbers(family), varies, strict=True)]
-    return [_describe_spec(spec) | {"hidden": spec.hidden} for spec in list_specs(family, counts)]
+    return [describe_observation(spec) for spec in list_specs(family, counts)]
 
 
 def format_range(entry: Mapping[str, Any]) -> str:
@@ -181,6 +181,11 @@ def describe_setting(setting: Setting) -> Description:
         "choices": list(setting.choices),
         "text": setting.text,
     }
+
+
+def describe_observation(spec: Spec) -> Description:
+    """Return the description of an observation."""
+    return _describe_spec(spec) | {"hidden": spec.hidden}
 
 
 def _describe_spec(spec: Spec) -> Description:
