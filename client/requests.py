@@ -19,6 +19,8 @@ from worldloom.client.errors import BadAction
 from worldloom.client.specs import Spec
 from worldloom.protos.wire import field_header, varint, varint_tag, write_varints
 
+_LEAST_INTEGER, _GREATEST_INTEGER = -(2**63), 2**64 - 1
+"""Range of the integers that a message can have."""
 _STEP = 3
 _ACTIONS, _REQUESTED_OBSERVATIONS = 1, 2
 _KEY, _VALUE = 1, 2
@@ -206,6 +208,11 @@ def pack_settings(settings: Mapping[str, Any]) -> dict[str, rpc.Tensor]:
     """Pack the settings of a world or a join: numbers, bools, strings, or lists of them, or bytes."""
     packed = {}
     for name, value in settings.items():
+        if isinstance(value, int) and not _LEAST_INTEGER <= value <= _GREATEST_INTEGER:
+            raise ValueError(
+                f"setting {name!r} is {repr(value)[:100]}: expected an integer from {_LEAST_INTEGER} to "
+                f"{_GREATEST_INTEGER}"
+            )
         # NumPy converts an integer that fits uint64 only to a float.
         is_large = isinstance(value, int) and value > np.iinfo(np.int64).max
         if isinstance(value, bytes | bytearray | memoryview):

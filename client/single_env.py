@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from worldloom.client.arguments import check_keywords
+from worldloom.client.arguments import MAX_VARIATION, VARIATION, check_keywords, parse_integer
 from worldloom.client.vector_env import VectorEnv
 
 _NOT_FOR_ONE = frozenset({"autoreset", "episode_statistics", "num_envs", "streams"})
@@ -35,11 +35,15 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         self.metadata = {name: value for name, value in self._env.metadata.items() if name != "autoreset_mode"}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start a new episode. A seed restarts the random numbers."""
-        if options:
-            raise ValueError(f"options are {options!r}: expected none, this env has no options")
+        """Start a new episode. A seed restarts the random numbers.
+
+        `options["variation"]` is the number of the variation that the env shows from then on.
+        """
+        if options and set(options) != {VARIATION}:
+            raise ValueError(f"options are {options!r}: expected none, or {VARIATION!r}")
+        chosen = {VARIATION: parse_integer(VARIATION, options[VARIATION], -1, MAX_VARIATION)} if options else None
         super().reset(seed=seed)
-        observations, info = self._env.reset(seed=seed)
+        observations, info = self._env.reset(seed=seed, options=chosen)
         return _map_arrays(_take_lane, observations), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

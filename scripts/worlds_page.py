@@ -61,7 +61,8 @@ All families share the following.
   together: {_OUTPUT_LIST}, with one or four samples per pixel, in any size, and
   with the shadows of its lights or without (`shadows`, a setting of JoinWorld).
 - **Variations.** Colours, textures, sizes, lights, cameras, sky and background of every family vary if settings say so
-  ([randomisation.md](randomisation.md)).
+  ([randomisation.md](randomisation.md)). What was drawn is an observation for those who name it
+  (`variation…`); `worldloom describe maze vary_colors=0.5` lists it with its shape.
 - **Hidden** observations tell what the frames do not show. Use them to evaluate a learner, not as its input.
 
 Shapes are those of one agent in one lane.
@@ -85,7 +86,9 @@ def page() -> str:
         (f"`<camera>.{one['name'].partition('.')[2]}`", format_type(one), "", one["text"])
         for one in first["cameras"][0]["outputs"]
     ]
-    head = [_HEAD, *_table(("observation of every family", "type", "range", "what it is"), [*common, *frames])]
+    varied = [_spec(one["name"], one) for one in first["variation_observations"]]
+    rows = [*common, *frames, *((name, re.sub(r"\[\d+\]", "[n]", type_), *more) for name, type_, *more in varied)]
+    head = [_HEAD, *_table(("observation of every family", "type", "range", "what it is"), rows)]
     sections = ["\n".join(_section(describe(family))) for family in families()]
     return "\n".join([*head, "", _IMAGES_LEGEND, *sections])
 

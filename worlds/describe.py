@@ -11,8 +11,15 @@ from typing import Any, TypeAlias
 from worldloom.kernels.outputs import OUTPUTS
 from worldloom.render.assets import AssetLibrary
 from worldloom.worlds.family import Bound, Camera, Family, Spec
-from worldloom.worlds.randomisation.settings import PICTURE_SETS, VARIATION_SETTINGS, VARIATIONS
-from worldloom.worlds.settings import Setting, format_number
+from worldloom.worlds.randomisation.settings import (
+    PICTURE_SETS,
+    VARIATION_NAMES,
+    VARIATION_SETTINGS,
+    VARIATIONS,
+    read_randomisation,
+)
+from worldloom.worlds.randomisation.specs import check_amounts, count_numbers, is_drawn, list_specs
+from worldloom.worlds.settings import Setting, Value, format_number, parse_settings
 
 _MAX_LISTED_CHOICES = 5
 """Most choices of a setting that are listed in a table."""
@@ -38,16 +45,21 @@ def common_observations(family: Family | type[Family]) -> tuple[Spec, ...]:
 def describe(family: type[Family], settings: Mapping[str, object] | None = None) -> Description:
     """Return the description of a family with these settings and the defaults of the others.
 
-    Actions, observations and cameras may depend on the settings. If a required setting is missing, they are empty.
+    They are the family's own and those of randomisation. Actions, observations and cameras may depend on them. If a
+    required setting is missing, they are empty.
     """
-    settings = {} if settings is None else settings
+    given = {} if settings is None else settings
+    varied = {name: value for name, value in given.items() if name in VARIATION_NAMES}
+    settings = {name: value for name, value in given.items() if name not in VARIATION_NAMES}
     missing = family.missing_settings(settings)
     if missing:
         table = [
             describe_setting(setting) | {"value": _shown_value(settings.get(setting.name, setting.default))}
             for setting in family.settings
         ]
-        empty: Description = {name: [] for name in ("actions", "observations", "cameras", "labels")}
+        empty: Description = {
+            name: [] for name in ("actions", "observations", "variation_observations", "cameras", "labels")
+        }
         known: Description = {
             "family": family.name,
             "text": family.text,
@@ -58,14 +70,16 @@ def describe(family: type[Family], settings: Mapping[str, object] | None = None)
         allowed = {name: list(values) for name, values in family.allowed_values().items()}
         if allowed:
             known["allowed"] = allowed
-        common = [_describe_spec(spec) | {"hidden": False} for spec in common_observations(family)]
+        common = [describe_observation(spec) for spec in common_observations(family)]
         known |= {"agents": family.agents, "max_steps": None, "every_world": common}
-        return known | empty | {"variations": [describe_setting(one) for one in VARIATION_SETTINGS]}
-    return describe_built(family(settings, AssetLibrary()))
+        values = parse_settings(VARIATION_SETTINGS, varied)
+        return known | empty | {"variations": [_describe_variation(one, values) for one in VARIATION_SETTINGS]}
+    return describe_built(family(settings, AssetLibrary()), varied)
 
 
-def describe_built(built: Family) -> Description:
-    """Return the description of a family that was built, with its settings."""
+def describe_built(built: Family, varied: Mapping[str, object] | None = None) -> Description:
+    """Return the description of a family that was built, with its settings and these of randomisation."""
+    values = parse_settings(VARIATION_SETTINGS, varied or {})
     return {
         "family": built.name,
         "text": built.text,
@@ -78,26 +92,50 @@ def describe_built(built: Family) -> Description:
         "agents": built.agents,
         "max_steps": built.max_steps,
         "actions": [_describe_spec(spec) for spec in built.actions],
-        "observations": [_describe_spec(spec) | {"hidden": spec.hidden} for spec in built.observations],
-        "every_world": [_describe_spec(spec) | {"hidden": False} for spec in common_observations(built)],
+        "observations": [describe_observation(spec) for spec in built.observations],
+        "every_world": [describe_observation(spec) for spec in common_observations(built)],
         "cameras": [_describe_camera(camera) for camera in built.cameras],
         "labels": [{"label": number, "text": text} for number, text in enumerate(built.labels)],
-        "variations": _describe_variations(built),
+        "variations": _describe_variations(built, values),
+        "variation_observations": _describe_variation_observations(built, values),
     }
 
 
-def _describe_variations(family: Family) -> list[Description]:
-    """Return the settings of what can vary: no pictures that a family supplies itself, and what its simulation has."""
-    is_drawn, counts = any(camera.is_drawn for camera in family.cameras), family.physical_counts()
-    possible = [one.name for one in VARIATIONS if (counts.get(one.name) if one.is_physical else is_drawn)]
-    impossible = {f"vary_{one.name}" for one in VARIATIONS if one.name not in possible}
-    if not is_drawn:
+def _possible(family: Family) -> list[bool]:
+    """Return which of VARIATIONS can vary: no pictures that a family supplies itself, and what its simulation has."""
+    has_scene, counts = is_drawn(family), family.physical_counts()
+    return [bool(counts.get(one.name)) if one.is_physical else has_scene for one in VARIATIONS]
+
+
+def _describe_variations(family: Family, values: Mapping[str, Value]) -> list[Description]:
+    """Return the settings of what can vary."""
+    possible = _possible(family)
+    impossible = {f"vary_{one.name}" for one, can in zip(VARIATIONS, possible, strict=True) if not can}
+    if not is_drawn(family):
         impossible.update(PICTURE_SETS)
     return [
-        describe_setting(one)
+        _describe_variation(one, values)
         for one in VARIATION_SETTINGS
-        if possible and one.name.removesuffix("_at") not in impossible
+        if any(possible) and one.name.removesuffix("_at") not in impossible
     ]
+
+
+def _describe_variation(setting: Setting, values: Mapping[str, Value]) -> Description:
+    return describe_setting(setting) | {"value": _shown_value(values[setting.name])}
+
+
+def _describe_variation_observations(family: Family, values: Mapping[str, Value]) -> list[Description]:
+    """Return the observations of what varies with these settings, or, if nothing does, of all that can vary."""
+    randomisation = read_randomisation(values, family.distraction is not None)
+    if randomisation is None:
+        varies = _possible(family)
+    else:
+        check_amounts(family, randomisation)
+        varies = [amount > 0 for amount in randomisation.amounts]
+    if not any(varies) and family.distraction is None:
+        return []
+    counts = [count if varied else 0 for count, varied in zip(count_numbers(family), varies, strict=True)]
+    return [describe_observation(spec) for spec in list_specs(family, counts)]
 
 
 def format_range(entry: Mapping[str, Any]) -> str:
@@ -143,6 +181,11 @@ def describe_setting(setting: Setting) -> Description:
         "choices": list(setting.choices),
         "text": setting.text,
     }
+
+
+def describe_observation(spec: Spec) -> Description:
+    """Return the description of an observation."""
+    return _describe_spec(spec) | {"hidden": spec.hidden}
 
 
 def _describe_spec(spec: Spec) -> Description:

@@ -12,7 +12,7 @@ import numpy as np
 
 from worldloom.server.dm_env_rpc.property_tree import Group, Property
 from worldloom.server.engine.world import Agent
-from worldloom.worlds.describe import Description, describe_built, describe_setting
+from worldloom.worlds.describe import Description, describe_built, describe_observation, describe_setting
 from worldloom.worlds.settings import Setting, Value
 
 T = TypeVar("T")
@@ -53,7 +53,9 @@ def family_properties(key: str, family: Description) -> Iterator[Property | Grou
 
 def world_properties(key: str, agent: Agent) -> Iterator[Property | Group]:
     """Yield the settings, actions and observations of an agent's world, in the shapes that the agent sees."""
-    family = describe_built(agent.world.pool.family)
+    pool = agent.world.pool
+    family = describe_built(pool.family)
+    family["variation_observations"] = [describe_observation(spec) for spec in pool.variation_specs]
     yield Group(f"{key}.settings", "The family's own settings that the world has.")
     for entry in family["settings"]:
         yield _setting(f"{key}.settings", entry, entry["value"], f"{_setting_text(entry)} The value is this world's.")
@@ -76,8 +78,10 @@ def _contents(
     yield Group(f"{key}.actions", about.format("actions"))
     yield from _specs(f"{key}.actions", family["actions"], lanes, sides)
     yield Group(f"{key}.observations", about.format("observations"))
-    with_hidden = [{"hidden": False, **one} for one in (*family["observations"], *family["every_world"], *frames)]
-    yield from _specs(f"{key}.observations", with_hidden, lanes, sides)
+    observations = [*family["observations"], *family["every_world"], *family["variation_observations"]]
+    yield from _specs(
+        f"{key}.observations", [*observations, *({"hidden": False, **one} for one in frames)], lanes, sides
+    )
     yield Group(f"{key}.cameras", about.format("cameras"))
     for camera in family["cameras"]:
         text = "Description; its outputs are observations."

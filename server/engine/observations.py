@@ -21,10 +21,11 @@ from worldloom.protos.errors import InvalidArgument, ResourceExhausted
 from worldloom.server.config import Limits
 from worldloom.server.engine.memory import MemoryBudget
 from worldloom.server.engine.replies import ReplyLayout
-from worldloom.server.engine.world_settings import JoinSettings
+from worldloom.server.engine.world_settings import EXPECTED_TO_VARY, JoinSettings
 from worldloom.worlds.describe import COMMON_OBSERVATIONS, common_observations
 from worldloom.worlds.family import Bound, Spec
 from worldloom.worlds.pool import Pool
+from worldloom.worlds.randomisation.settings import VARIATION
 
 SHARED = "@shm"
 """Suffix of observations that give the location of a frame in shared memory."""
@@ -314,6 +315,11 @@ def _select(all_specs: list[ObservationSpec], names: tuple[str, ...] | None, poo
     family = pool.family
     for name in names:
         if name not in known:
+            base = name.partition("@")[0]
+            if pool.randomised is None and (base == VARIATION or base.startswith(f"{VARIATION}.")):
+                raise InvalidArgument(
+                    f"setting 'observations' names {name[:100]!r} in a world where nothing varies: {EXPECTED_TO_VARY}"
+                )
             # Variants are for clients that know of them: they have an '@' in the name that they ask for.
             listed = (
                 list(known)

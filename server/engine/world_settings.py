@@ -94,6 +94,8 @@ JOIN_SETTINGS = (
 OBSERVATIONS = "observations"
 """A list of names, a type that the table above does not have."""
 
+EXPECTED_TO_VARY = "expected some `vary_…` above 0, or a `distraction`"
+"""End of errors about worlds where nothing varies."""
 VECTOR_SETTINGS = ("lanes", "first_lane", "autoreset")
 """Settings of CreateWorld that only vector worlds have."""
 _LISTS = ("seed", "first_lane", VARIATION)
@@ -263,9 +265,7 @@ def parse_reset_settings(world: World, given: Mapping[str, object]) -> ResetSett
     except SettingError as error:
         raise refusal(error) from error
     if VARIATION in given and variations.randomisation is None:
-        raise InvalidArgument(
-            f"setting {VARIATION!r} of a world where nothing varies: expected some `vary_…` above 0, or a `distraction`"
-        )
+        raise InvalidArgument(f"setting {VARIATION!r} of a world where nothing varies: {EXPECTED_TO_VARY}")
     is_reseeded, is_reset = (_parse_mask(name, given[name], lanes) if name in given else None for name in _MASKS)
     if is_reseeded is not None and not isinstance(seed, list):
         raise InvalidArgument("setting 'seed_mask' without a list in 'seed': expected a seed for each lane beside it")

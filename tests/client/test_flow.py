@@ -86,6 +86,26 @@ def test_walls_of_a_maze_move_by_the_camera_alone(server: Served, mode: Any, whe
         assert (last_moves > 5) == (mode == "same_step")
 
 
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_lanes_that_a_reset_leaves_out_have_not_moved(mode: Any) -> None:
+    """Their flow is 0 in its frames, and that of the next step is from where they were."""
+    mask = np.arange(LANES) % 2 == 1
+    with open_maze(autoreset=mode) as env:
+        env.reset()
+        env.action_space.seed(2)
+        for _ in range(2):
+            shown: Any = env.step(env.action_space.sample())[0]
+        assert (np.abs(shown["eye.flow"]).max(axis=(1, 2, 3)) > 0.1).sum() > LANES // 2
+        last_depth = shown["eye.depth"].copy()
+        frames: Any = env.reset(options={"reset_mask": mask})[0]
+        assert not frames["eye.flow"].any()
+        assert np.array_equal(frames["eye.depth"][~mask], last_depth[~mask])
+        before = env.camera()
+        frames = env.step(env.action_space.sample())[0]
+        check(frames, np.zeros(LANES, bool), before, env.camera())
+        assert (np.abs(frames["eye.flow"]).max(axis=(1, 2, 3)) > 0.1).sum() > LANES // 2
+
+
 def test_balls_fall_by_a_cell_and_paddles_go_as_they_were_told() -> None:
     settings = {"rows": 6, "columns": 6}
     side = 64

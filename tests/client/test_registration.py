@@ -104,6 +104,28 @@ def test_one_lane_equals_a_vector_env_of_one() -> None:
     env.close()
 
 
+def test_one_lane_shows_the_variation_that_a_reset_names() -> None:
+    settings = {"vary_colors": 0.5, "vary_seed": 3}
+    given: dict[str, Any] = {"settings": settings, "observations": ["eye.rgb", "variation"], "flat": False, **SMALL}
+    env: Any = gymnasium.make("worldloom/Catch-v0", **given)
+    with VectorEnv("local", "catch", 2, seed=0, **given) as many:
+        expected = many.reset(seed=4, options={"variation": [7, 9]})[0]
+    for lane, number in enumerate((7, 9)):
+        found = env.reset(seed=4, options={"variation": number})[0]
+        assert found["variation"] == number
+        background = found["eye.rgb"][0, 0]  # a still part of the scene, whatever the seed of the lane
+        assert np.array_equal(background, expected["eye.rgb"][lane, 0, 0])
+    again = env.reset(seed=4)[0]
+    assert np.array_equal(again["eye.rgb"], found["eye.rgb"])
+    assert not np.array_equal(env.reset(seed=4, options={"variation": 7})[0]["eye.rgb"], found["eye.rgb"])
+    with pytest.raises(TypeError, match=r"variation is \[1\]: expected one integer"):
+        env.reset(options={"variation": [1]})
+    for wrong in ({"reset_mask": np.ones(1, bool)}, {"variation": 1, "other": 2}):
+        with pytest.raises(ValueError, match="expected none, or 'variation'"):
+            env.reset(options=wrong)
+    env.close()
+
+
 @pytest.mark.parametrize("name", ["Catch", "Cartpole", "dmc-cartpole-swingup"])
 def test_the_checker_of_gymnasium(name: str) -> None:
     env: Any = gymnasium.make(f"worldloom/{name}-v0", render_mode="rgb_array", **SMALL)

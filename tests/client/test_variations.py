@@ -1,5 +1,6 @@
 """Variations over every transport, in all modes of autoreset, in one world or several, and set by the client."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -157,6 +158,13 @@ def test_wrong_numbers() -> None:
             env.reset(options={"variations": 1})
     with make(settings={}) as env, pytest.raises(ServerError, match="where nothing varies"):
         env.reset(options={"variation": 1})
+
+
+@pytest.mark.parametrize("name", ["variation", "variation.colors"])
+def test_where_nothing_varies_there_is_nothing_to_observe(name: str) -> None:
+    expected = f"names '{name}' in a world where nothing varies: expected some `vary_…` above 0, or a `distraction`"
+    with pytest.raises(ServerError, match=re.escape(expected)):
+        make(settings={}, observations=["eye.rgb", name])
 
 
 def test_misspelt_names_of_what_varies() -> None:

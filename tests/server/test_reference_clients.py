@@ -270,8 +270,10 @@ def test_properties(family: str, connection: reference.Connection, renderer: CPU
         properties["world.sede"]
     with pytest.raises(PermissionError):
         properties["world.seed"] = 3
-    with pytest.raises(ValueError, match="Property value error"):
+    with pytest.raises(ValueError, match="Property value error") as told:
         properties["world.lighting.ambient"] = [-1.0, 0.0, 0.0]
+    # The client has a text of its own; that of the server is in the error before it.
+    assert "is -1.0 at [0]: expected a finite number from 0 to 8" in str(told.value.__cause__)
     np.testing.assert_array_equal(properties["world.lighting.ambient"], np.array([0.25, 0.5, 0.75], np.float32))
 
 

@@ -1,6 +1,7 @@
 """Descriptions of families hold all their tables as plain data."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,11 @@ from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.render.views import make_views
 from worldloom.worlds.describe import describe, format_range, format_type, format_value
+from worldloom.worlds.gym.family import Gym
+from worldloom.worlds.mujoco.dm_control.family import Dmc
 from worldloom.worlds.pool import Pool
-from worldloom.worlds.settings import SettingError
+from worldloom.worlds.randomisation.settings import VARIATION_SETTINGS, read_randomisation
+from worldloom.worlds.settings import SettingError, parse_settings
 
 
 def test_everything_is_said() -> None:
@@ -83,6 +87,44 @@ def test_what_every_world_has_is_as_described() -> None:
     pool = Pool(Toy({}, assets), Scene(assets))
     for one in describe(Toy)["every_world"]:
         assert getattr(pool, one["name"]).dtype == one["dtype"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"vary_colors": 0.5, "vary_lights": 1.0, "vary_lights_at": "walk"},
+        {"distraction": "dcs-hard"},
+        {"distraction": "gb-color-easy", "vary_camera": 0.1, "vary_masses": 0.5},
+        {"distraction": "gb-video-easy", "vary_background": 0.5},
+    ],
+)
+def test_observations_of_what_varies_are_those_of_its_worlds(settings: dict[str, Any]) -> None:
+    own = {"domain": "cartpole", "task": "swingup", "distraction": settings.get("distraction", "none")}
+    given = {name: value for name, value in settings.items() if name != "distraction"}
+    assets = AssetLibrary(texture_size=16)
+    randomisation = read_randomisation(parse_settings(VARIATION_SETTINGS, given), "distraction" in settings)
+    pool = Pool(Dmc(own, assets), Scene(assets), randomisation)
+    described = describe(Dmc, {**own, **given})
+    found = described["variation_observations"]
+    assert [(one["name"], one["dtype"], tuple(one["shape"]), one["text"], one["hidden"]) for one in found] == [
+        (spec.name, spec.dtype, spec.shape, spec.text, True) for spec in pool.variation_specs
+    ]
+    lanes = pool.add(pool.family.lane_seeds(0, 2))
+    pool.begin(lanes)
+    for one in found:
+        assert pool.observe(lanes, one["name"]).shape == (2, *one["shape"])
+    assert {one["name"]: one["value"] for one in described["variations"]}.items() >= given.items()
+    json.dumps(described, allow_nan=False)
+
+
+def test_without_settings_all_that_can_vary_is_observed() -> None:
+    names = [one["name"].removeprefix("variation.") for one in describe(Toy)["variation_observations"]]
+    assert names == ["variation", "colors", "textures", "sizes", "lights", "camera", "sky", "background"]
+    assert describe(Gym, {"id": "CartPole-v1"})["variation_observations"] == []
+    with pytest.raises(SettingError, match="settings that vary the pictures of 'gym': expected none"):
+        describe(Gym, {"id": "CartPole-v1", "vary_colors": 0.5})
+    with pytest.raises(SettingError, match=r"'vary_masses' is 0\.5: this world of 'toy' has no masses"):
+        describe(Toy, {"vary_masses": 0.5})
 
 
 @pytest.mark.parametrize(

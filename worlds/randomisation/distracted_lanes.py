@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from worldloom.kernels.tables import F32, F64, I32, I64, NO_TEXTURE, ONE_SKY, SCREEN_SKY, TINTED_SKY
+from worldloom.kernels.tables import F32, F64, I32, I64, ONE_SKY, SCREEN_SKY, TINTED_SKY
 from worldloom.render.assets import AssetLibrary
 from worldloom.render.scene import Scene
 from worldloom.worlds.family import CameraPlacement, Family, State, resized
@@ -24,8 +24,12 @@ from worldloom.worlds.randomisation.distraction_draws import (
 )
 from worldloom.worlds.randomisation.distractions import Distraction
 from worldloom.worlds.randomisation.pictures import find_films
-from worldloom.worlds.randomisation.presets import CameraRange
+from worldloom.worlds.randomisation.presets import BACKGROUND as BACKGROUND_AXIS
+from worldloom.worlds.randomisation.presets import CAMERA as CAMERA_AXIS
+from worldloom.worlds.randomisation.presets import COLORS as COLORS_AXIS
+from worldloom.worlds.randomisation.presets import Backdrop, ColorRange
 from worldloom.worlds.randomisation.settings import BUILT_IN
+from worldloom.worlds.randomisation.specs import moved_cameras
 
 log = logging.getLogger("worldloom.worlds")
 
@@ -57,7 +61,7 @@ class DistractedLanes:
     def __init__(self, family: Family, distraction: Distraction, background_set: str) -> None:
         self._family, self._distraction = family, distraction
         preset = distraction.preset
-        cameras = {} if preset.camera in (None, CameraRange()) else distraction.cameras
+        cameras = {name: distraction.cameras[name] for name in moved_cameras(family, distraction)}
         self._laws = {name: find_law(camera, preset.camera) for name, camera in cameras.items() if preset.camera}
         most = 0.0 if preset.colors is None else preset.colors.most
         self._low: F64 = np.maximum(distraction.material_colors - most, 0.0)
@@ -121,9 +125,9 @@ class DistractedLanes:
         distraction = self._distraction
         self._colors[drawn.lanes], tints = self.draw_normal_colors(drawn)
         if len(distraction.floors):
-            chosen = integers(drawn.seeds(FLOORS), 0, len(distraction.floors))
-            write_floors(distraction.floors[chosen], distraction.floor, scene_lanes, scene.lanes, scene.instances)
-        if distraction.sky != NO_TEXTURE:
+            floors = distraction.floors[self._draw_floors(drawn)]
+            write_floors(floors, distraction.floor, scene_lanes, scene.lanes, scene.instances)
+        if distraction.has_sky:
             scene.lanes.sky_textures[scene_lanes] = TINTED_SKY + distraction.sky
             scene.lanes.sky_zenith[scene_lanes] = tints
 
@@ -134,6 +138,9 @@ class DistractedLanes:
         colors = np.empty((len(drawn.lanes), *means.shape))
         draw_normal_colors(drawn.seeds(COLORS), means, self._distraction.preset.colors.normal, colors)
         return colors[:, :-1], colors[:, -1]
+
+    def _draw_floors(self, drawn: DrawnLanes) -> I64:
+        return np.asarray(integers(drawn.seeds(FLOORS), 0, len(self._distraction.floors)))
 
     def draw_colors(self, drawn: DrawnLanes) -> F64:
         """Return the colours of materials, [n, materials, 3]."""
@@ -147,14 +154,50 @@ class DistractedLanes:
         """Return the `sky_textures` of lanes, [n]."""
         background = self._distraction.preset.background
         assert background is not None
-        lanes, textures = drawn.lanes, np.empty(len(drawn.lanes), np.int32)
+        film, frame = self._draw_frames(drawn, background).T
+        textures = self._films[film, 0] + frame.astype(np.int32)
+        return np.asarray((SCREEN_SKY if background.fills_screen else ONE_SKY) - textures)
+
+    def _draw_frames(self, drawn: DrawnLanes, background: Backdrop) -> I64:
+        """Return the numbers of the videos that are shown and of their frames, [n, 2]."""
+        lanes, frames = drawn.lanes, np.empty((len(drawn.lanes), 2), np.int64)
         if background.fills_screen:
             moves = self._actions[lanes]
-            draw_looping_films(lanes, drawn.drawn_seed, drawn.number, moves, self._films, textures)
+            draw_looping_films(lanes, drawn.drawn_seed, drawn.number, moves, self._films, frames)
         else:
             moves = drawn.steps[lanes] if background.plays else np.zeros(len(lanes), np.int64)
-            draw_films(drawn.seeds(BACKGROUND), moves, self._films, textures)
-        return np.asarray((SCREEN_SKY if background.fills_screen else ONE_SKY) - textures)
+            draw_films(drawn.seeds(BACKGROUND), moves, self._films, frames)
+        return frames
+
+    def observe(self, drawn: DrawnLanes, axis: str) -> F64:
+        """Return what an axis of the preset shows in lanes as numbers, [n, m]: those that `specs.py` describes."""
+        preset, count = self._distraction.preset, len(drawn.lanes)
+        if axis == CAMERA_AXIS and self._laws:
+            return np.concatenate([self._observe_places(drawn, camera) for camera in self._laws], axis=1)
+        if axis == COLORS_AXIS and preset.colors is not None:
+            return self._observe_colors(drawn, preset.colors).reshape(count, -1)
+        if axis == BACKGROUND_AXIS and preset.background is not None:
+            return self._draw_frames(drawn, preset.background).astype(np.float64)
+        return np.empty((count, 0))
+
+    def _observe_places(self, drawn: DrawnLanes, camera: str) -> F64:
+        """Return bearing, angle from the zenith, roll and distance [n, 4] as parts of their ranges."""
+        law = self._laws[camera]
+        size = law.high - law.low
+        parts = (self.draw_places(drawn, camera)[:, :PLACE] - law.low) / np.where(size > 0, size, 1.0)
+        return np.asarray(parts[:, [1, 2, 3, 0]])
+
+    def _observe_colors(self, drawn: DrawnLanes, colors: ColorRange) -> F64:
+        """Return colours [n, m, 3]: of materials, or of body, sky and floor, those of them that there are."""
+        if not colors.normal:
+            return self.draw_colors(drawn)
+        bodies, tints = self.draw_normal_colors(drawn)
+        parts = [bodies]
+        if self._distraction.has_sky:
+            parts.append(tints[:, None])
+        if len(self._distraction.floors):
+            parts.append(self._distraction.floor_colors[self._draw_floors(drawn)][:, None])
+        return np.concatenate(parts, axis=1)
 
     def draw_places(self, drawn: DrawnLanes, camera: str) -> F64:
         """Return the places of a camera, and the way that it made in the last step, [n, 8]."""

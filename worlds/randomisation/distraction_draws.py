@@ -66,15 +66,17 @@ def draw_normal_colors(seeds: NDArray[np.uint64], means: F64, deviation: float, 
 
 
 @kernel_holding_gil
-def draw_films(seeds: NDArray[np.uint64], moves: I64, films: I32, textures: I32) -> None:
-    """Write the textures [n] of videos `films` [m, 2], first texture and number of frames, after so many moves.
+def draw_films(seeds: NDArray[np.uint64], moves: I64, films: I32, frames: I64) -> None:
+    """Write numbers of videos and of their frames [n, 2] after so many moves; `films` [m, 2] have those of frames last.
 
     Video, first frame and direction are random. A video turns round at its ends.
     """
     for k in range(seeds.size):
-        film = films[scalar_integer(seeds[k], 0, films.shape[0])]
+        film = scalar_integer(seeds[k], 0, films.shape[0])
+        count = films[film, 1]
         is_forward = scalar_uniform(seeds[k], 2) < 0.5
-        textures[k] = film[0] + _turning_frame(film[1], scalar_integer(seeds[k], 1, film[1]), is_forward, moves[k])
+        frames[k, 0] = film
+        frames[k, 1] = _turning_frame(count, scalar_integer(seeds[k], 1, count), is_forward, moves[k])
 
 
 @inlined
@@ -96,17 +98,17 @@ def _turning_frame(frames: int, start: int, is_forward: bool, moves: int) -> int
 
 @kernel_holding_gil
 def draw_looping_films(
-    lanes: I64, drawn_seed: NDArray[np.uint64], number: I64, moves: I64, films: I32, textures: I32
+    lanes: I64, drawn_seed: NDArray[np.uint64], number: I64, moves: I64, films: I32, frames: I64
 ) -> None:
-    """Write the textures [n] of videos in their order, each from its first frame on, over and over again.
+    """Write numbers [n, 2] of videos in their order and of their frames, each from its first on, over and over again.
 
     Lane and variation with the sum n of seed and number show the video n + 1; so seed 0 begins with the second.
     """
     count = np.uint64(films.shape[0])
     for k in range(lanes.size):
         at = (drawn_seed[lanes[k]] % count + np.uint64(number[lanes[k]]) + np.uint64(1)) % count
-        film = films[np.int64(at)]
-        textures[k] = film[0] + moves[k] % film[1]
+        frames[k, 0] = np.int64(at)
+        frames[k, 1] = moves[k] % films[np.int64(at), 1]
 
 
 @kernel_holding_gil

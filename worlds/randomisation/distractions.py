@@ -37,9 +37,16 @@ class Distraction:
     """Alpha of the floor's rows where the sky is a video."""
     floors: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
     """Textures that the floor has one of, where colours are normally distributed."""
+    floor_colors: F64 = field(default_factory=lambda: np.zeros((0, 3)))
+    """Colours [floors, 3] of the darker squares of these."""
     sky: int = NO_TEXTURE
     """First texture of a sky box to be tinted there, or NO_TEXTURE."""
     sky_color: tuple[float, float, float] = (1.0, 1.0, 1.0)
     """Its tint, which is drawn around this."""
     cameras: Mapping[str, OrbitingCamera] = field(default_factory=dict)
     """Cameras that move, by name."""
+
+    @property
+    def has_sky(self) -> bool:
+        """Whether there is a sky box to be tinted."""
+        return self.sky != NO_TEXTURE

@@ -5,28 +5,23 @@ are copied from there into the scene that is drawn, with the variations applied.
 next, and a lane shows the same whatever was drawn before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worldloom.kernels.tables import F32, F64, I32, I64
 from worldloom.render.scene import LANE_BYTES, ROW_BYTES, Scene
-from worldloom.worlds.family import CameraPlacement, Family, Spec, State, resized
+from worldloom.worlds.family import CameraPlacement, Family, State, resized
 from worldloom.worlds.randomisation.cameras import NEARER, vary_cameras
 from worldloom.worlds.randomisation.distracted_lanes import DistractedLanes, DrawnLanes
 from worldloom.worlds.randomisation.draws import choose_variations, draw_numbers
 from worldloom.worlds.randomisation.pictures import find_clips, find_textures
-from worldloom.worlds.randomisation.scene import AMBIENT_FIRST, VariationPlan, write_varied_lanes
+from worldloom.worlds.randomisation.scene import VariationPlan, write_varied_lanes
 from worldloom.worlds.randomisation.settings import (
     BACKGROUND,
     CAMERA,
-    COLORS,
-    LIGHTS,
-    MAX_NUMBER,
     PHYSICS,
-    SIZES,
-    SKY,
     TEXTURES,
     VARIATION,
     VARIATIONS,
@@ -35,7 +30,7 @@ from worldloom.worlds.randomisation.settings import (
     Randomisation,
     VariationChoice,
 )
-from worldloom.worlds.settings import SettingError
+from worldloom.worlds.randomisation.specs import check_amounts, count_groups, count_numbers, list_specs
 
 _LABELS = 256
 _COLUMNS = (
@@ -49,25 +44,10 @@ class RandomisedLanes:
     """The variations of the lanes of one pool, and the scene that its family writes into."""
 
     def __init__(self, family: Family, randomisation: Randomisation) -> None:
-        amounts = {
-            one.name: amount for one, amount in zip(VARIATIONS, randomisation.amounts, strict=True) if amount > 0
-        }
-        physical = {one.name: amounts[one.name] for one in VARIATIONS if one.is_physical and one.name in amounts}
+        physical = check_amounts(family, randomisation)
         self._varies_physics = bool(physical)
         if physical:
-            missing = [name for name in physical if not family.physical_counts().get(name)]
-            if missing:
-                raise SettingError(
-                    f"setting 'vary_{missing[0]}' is {physical[missing[0]]:g}: this world of {family.name!r} "
-                    f"has no {missing[0]} that could vary, expected 0; worlds that MuJoCo simulates may have some: of "
-                    "dmc, of mujoco but with drive 'state', and of gym's own tasks"
-                )
             family.vary_physics(physical)
-        if len(physical) < len(amounts) and not any(camera.is_drawn for camera in family.cameras):
-            raise SettingError(
-                f"settings that vary the pictures of {family.name!r}: expected none, for its environment draws them "
-                "itself"
-            )
         self.scene = Scene(family.assets)
         """The scene that the family writes."""
         self.scene_lane: I32 = np.zeros(0, np.int32)
@@ -79,7 +59,7 @@ class RandomisedLanes:
         self._times: I64 = np.array(randomisation.times, np.int64)
         self._laws: F64 = np.array([one.walk for one in VARIATIONS], np.float64)
         self._length = int(self.plan.first[-1])
-        self.specs = tuple(self._list_specs())
+        self.specs = tuple(list_specs(family, np.diff(self.plan.first).tolist()))
         """Observations of what was drawn."""
         # What the lane's world has chosen, then what holds for the lane's episode.
         self._own_seed: NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -192,7 +172,11 @@ class RandomisedLanes:
             return np.asarray(self._number[lanes])
         what = [one.name for one in VARIATIONS].index(name.removeprefix(f"{VARIATION}."))
         first, end = self.plan.first[what : what + 2]
-        return np.asarray(self.draw(lanes, steps, (what,))[:, first:end], np.float32)
+        numbers = self.draw(lanes, steps, (what,))[:, first:end]
+        if self._distracted is not None:
+            distracted = self._distracted.observe(self._drawn(lanes, steps), VARIATIONS[what].name)
+            numbers = np.concatenate([numbers, distracted], axis=1)
+        return np.asarray(numbers, np.float32)
 
     def write(self, lanes: I64, steps: I64, scene: Scene, scene_lanes: I32) -> None:
         """Copy what the family has written into lanes of the scene that is drawn, varied."""
@@ -236,26 +220,12 @@ class RandomisedLanes:
     def _drawn(self, lanes: I64, steps: I64) -> DrawnLanes:
         return DrawnLanes(lanes, steps, self._drawn_seed, self._number)
 
-    def _list_specs(self) -> Iterator[Spec]:
-        text = "Number of the variation: lanes with the same one and the same `vary_seed` look the same."
-        yield Spec(VARIATION, "int64", (), text, 0, MAX_NUMBER, hidden=True)
-        for what, one in enumerate(VARIATIONS):
-            count = int(self.plan.first[what + 1] - self.plan.first[what])
-            if count:
-                text = f"Numbers that were drawn for `vary_{one.name}`: 0 and 1 are the ends of each range."
-                yield Spec(f"{VARIATION}.{one.name}", "float32", (count,), text, 0.0, 1.0, hidden=True)
-
 
 def _make_plan(family: Family, randomisation: Randomisation) -> VariationPlan:
     """Return what varies in the lanes of a family, and which numbers are drawn for it."""
     _check_rows(family)
     groups = np.zeros(0, np.int32) if family.row_groups is None else np.asarray(family.row_groups, np.int32)
-    group_count = int(groups.max()) + 1 if groups.size else len(family.labels)
-    counts = {COLORS: 3 * group_count, TEXTURES: 2 * group_count, SIZES: len(family.labels), CAMERA: 4, SKY: 6}
-    counts[BACKGROUND] = 4
-    physical = family.physical_counts()
-    counts.update({what: physical.get(VARIATIONS[what].name, 0) for what in PHYSICS})
-    counts[LIGHTS] = AMBIENT_FIRST + 4
+    counts = count_numbers(family)
     used = [counts[what] if amount > 0 else 0 for what, amount in enumerate(randomisation.amounts)]
     has_size = np.full(_LABELS, family.sized_labels is None, np.uint8)
     has_size[list(family.sized_labels or ())] = 1
@@ -266,7 +236,7 @@ def _make_plan(family: Family, randomisation: Randomisation) -> VariationPlan:
         amounts=np.array(randomisation.amounts, np.float64),
         first=np.cumsum([0, *used]).astype(np.int64),
         groups=groups,
-        group_count=group_count,
+        group_count=count_groups(family),
         label_count=len(family.labels),
         has_size=has_size,
         static_rows=family.static_rows,

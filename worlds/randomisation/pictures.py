@@ -193,8 +193,9 @@ def _find_set(name: str) -> Path:
             f"--texture-dir DIRECTORY, or set {DIRECTORY_VARIABLE} where a program runs the engine itself"
         )
     for directory in allowed:
-        # A name that no path can have, as it is too long or has a null character, raises an error in the first call.
-        with contextlib.suppress(OSError, ValueError):
+        # A name that no path can have, as it is too long or has a null character, raises an error in the first call;
+        # so does a link that leads to itself, and Python 3.12 and before have a RuntimeError for that.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             wanted = (directory / name).resolve(strict=True)
             if wanted.is_relative_to(directory) and wanted.is_dir():
                 return wanted

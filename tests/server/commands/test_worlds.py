@@ -10,6 +10,7 @@ import pytest
 from worldloom.server import cli
 from worldloom.worlds import registry
 from worldloom.worlds.gym.permissions import allow_gym_ids, allow_gym_kwargs
+from worldloom.worlds.randomisation.settings import VARIATION_SETTINGS
 
 TOY = ("--family", "tests.support.toy:Toy")
 
@@ -102,6 +103,22 @@ def test_describe_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
         "1 box",
     ):
         assert line in text
+
+
+def test_describe_takes_settings_of_what_varies(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(run(capsys, "describe", "toy", *TOY, "vary_colors=0.5", "vary_colors_at=walk").split())
+    assert "1: any colour. Here: 0.5." in text
+    assert "within the same limits. Here vary_colors_at: walk." in text
+    assert "variation.colors float32 [" in text
+    assert "variation.camera" not in text
+    expected = "setting 'vary_colors' is 2.0: expected a number from 0 to 1"
+    assert expected in refusal(capsys, "describe", "toy", *TOY, "vary_colors=2")
+
+
+def test_describe_lists_what_varies_before_required_settings_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "describe", "gym", "--family", "worldloom.worlds.gym.family:Gym").splitlines()
+    words = {word for line in lines for word in line.replace(",", " ").replace(":", " ").split()}
+    assert words >= {setting.name for setting in VARIATION_SETTINGS}
 
 
 def test_describe_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

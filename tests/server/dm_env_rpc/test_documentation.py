@@ -70,7 +70,8 @@ def check_family(values: Values, key: str, described: Description) -> None:
         f"{key}.cameras.{one['name']}" for one in described["cameras"]
     }
     frames = [output for camera in described["cameras"] for output in camera["outputs"]]
-    observations = [*described["observations"], *described["every_world"], *frames]
+    varied = described["variation_observations"]
+    observations = [*described["observations"], *described["every_world"], *varied, *frames]
     for group, entries in (("actions", described["actions"]), ("observations", observations)):
         shown = {name.split(".")[3] for name in values if name.startswith(f"{key}.{group}.")}
         assert shown == {one["name"].replace(".", "/") for one in entries}
@@ -100,6 +101,19 @@ def test_settings_of_all_families(harness: EngineHarness) -> None:
             assert setting.text in stream.list_properties(group)[f"{group}.{setting.name}"].description
     assert np.asarray(stream.read("join_settings.observations")).shape == (0,)
     assert "It has to be given." in stream.list_properties("create_settings")["create_settings.family"].description
+
+
+def test_a_world_has_the_observations_of_what_varies_in_it(harness: EngineHarness) -> None:
+    stream = harness.stream()
+    names = ["variation", "variation.colors"]
+    specs = stream.join(stream.create("maze", vary_colors=0.5, lanes=3), observations=names)
+    values, _ = walk(stream, "world")
+    shown = {key.split(".")[2] for key in values if key.startswith("world.observations.")}
+    assert {name for name in shown if name.startswith("variation")} == {"variation", "variation/colors"}
+    for spec in specs.observations.values():
+        key = f"world.observations.{spec.name.replace('.', '/')}"
+        check_against_spec(values, key, spec)
+        assert values[f"{key}.hidden"]
 
 
 @pytest.mark.parametrize("lanes", [None, 3])

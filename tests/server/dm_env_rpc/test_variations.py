@@ -63,5 +63,11 @@ def test_a_property_has_the_numbers(harness: EngineHarness) -> None:
     assert stream.step("variation").observations["variation"].tolist() == [7, 8, 9]
     stream.reset_world(stream.world, vary_colors=0.7)
     assert stream.step("variation").observations["variation"].tolist() == [7, 8, 9]
-    with refused("INVALID_ARGUMENT"):
-        stream.write("world.variation", np.array([1, 2, -5]))
+    for wrong, expected in (
+        (np.array([1, 2, -5]), "'world.variation' is -5 at [2]: expected an integer from -1 to 2147483647"),
+        (np.array([1, 2**31, 3]), "'world.variation' is 2147483648 at [1]: expected an integer from -1 to 2147483647"),
+        (np.array([1.5, 1, 1]), "'world.variation' came as doubles: expected int64s"),
+        (np.array([1, 2]), "expected shape [3]"),
+    ):
+        with refused("INVALID_ARGUMENT", expected):
+            stream.write("world.variation", wrong)

@@ -83,6 +83,14 @@ def test_pictures_are_scaled() -> None:
     theirs.close()
 
 
+def test_shadows_and_samples_do_not_change_pictures() -> None:
+    theirs = GymLanes("CartPole-v1", SEED, LANES, "rgb_array")
+    height, width = theirs.pictures()[0].shape[:2]
+    with make_env("CartPole-v1", ["eye.rgb"], width=width, height=height, shadows=True, samples=4) as env:
+        assert np.array_equal(env.reset(seed=SEED)[0]["eye.rgb"], theirs.pictures())
+    theirs.close()
+
+
 def test_only_rgb_and_gray_are_offered() -> None:
     with pytest.raises(ServerError, match=r"expected some of .*eye\.rgb, eye\.gray$"):
         make_env("CartPole-v1", ["eye.depth"])

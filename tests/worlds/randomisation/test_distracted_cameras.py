@@ -227,3 +227,30 @@ def test_a_model_without_cameras_has_none_that_move() -> None:
     scene = ModelScene(model, ASSETS)
     assert "eye" in {camera.name for camera in scene.cameras}
     assert describe_distraction(model, scene, ASSETS, PRESETS["dcs-easy"], "own").cameras == {}
+
+
+def place_of(pose: np.ndarray, origin: np.ndarray) -> tuple[float, float, float, float]:
+    """Return bearing, angle from the zenith, roll and distance of a camera, from its pose."""
+    r, h, v = spherical(*(pose[:, 3] - origin))
+    return h, v, math.atan2(pose[2, 0], pose[2, 1]), r
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_the_observed_places_are_those_of_the_cameras(moves: int) -> None:
+    scale = 0.3
+    of = family("finger", name_of(scale, moves))
+    assert of.distraction is not None
+    cameras = [camera.name for camera in of.cameras if camera.name in of.distraction.cameras]
+    assert len(cameras) == 3
+    pool = Pool(of, Scene(ASSETS))
+    lanes = pool.add(of.lane_seeds(8, 6))
+    act(pool, lanes, 9)
+    observed = pool.observe(lanes, "variation.camera").reshape(6, len(cameras), 4)
+    of_eye = limits_of(of.distraction.cameras["eye"].offset, scale, True)
+    low, high = np.array(of_eye)[[1, 2, 3, 0]].T
+    poses = pool.place_camera(lanes, "eye", 0).pose.astype(np.float64)
+    expected = [(np.array(place_of(pose, np.zeros(3))) - low) / (high - low) for pose in poses]
+    # Poses are of float32, and the ranges a tenth of a radian or more.
+    np.testing.assert_allclose(observed[:, cameras.index("eye")], expected, atol=1e-5)
+    assert observed.min() >= 0
+    assert observed.max() <= 1

@@ -1,6 +1,6 @@
 """Published distractions follow their published laws; compared with plain Python and NumPy, written from the papers.
 
-Those of cameras are in `test_distracted_cameras.py`.
+Those of cameras are in `test_distracted_cameras.py`, those of observations in `test_observed_distractions.py`.
 """
 
 import math

@@ -267,6 +267,14 @@ def test_clients_are_told_names_and_no_paths(folder: Path, monkeypatch: pytest.M
         find_clips(assets, "nowhere")
 
 
+def test_a_link_to_itself_is_no_set(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    for name in ("loop", "loop/deeper"):
+        with pytest.raises(SettingError, match=f"no set of pictures '{name}': expected one of built-in, "):
+            find_clips(AssetLibrary(texture_size=SIZE), name)
+    assert len(find_clips(AssetLibrary(texture_size=SIZE), "train")) == 7
+
+
 def test_links_are_not_followed_out_of_the_allowed_directory(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:

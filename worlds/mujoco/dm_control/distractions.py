@@ -63,12 +63,14 @@ def describe_distraction(
                 materials[rows] = material
     if preset.colors is not None and preset.colors.normal:
         is_self = materials == (names.index(_SELF) if _SELF in names else len(names))
+        floors = _acquire_floors(model, assets, preset.colors.normal)
         return Distraction(
             preset=preset,
             row_materials=np.where(is_self, np.int32(0), np.int32(NO_MATERIAL)),
             material_colors=np.array([_SELF_COLOR]),
             floor=floor,
-            floors=_acquire_floors(model, assets, preset.colors.normal),
+            floors=floors,
+            floor_colors=draw_floor_colors(preset.colors.normal, len(floors)),
             sky=_acquire_sky(model, assets),
             sky_color=_SKY_COLOR,
         )
