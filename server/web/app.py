@@ -20,7 +20,7 @@ from worldloom.server.web.history import History
 from worldloom.server.web.http_server import HttpServer, WebAddress, Work
 from worldloom.server.web.messages import MAX_MESSAGE_BYTES
 from worldloom.server.web.metrics import make_registry
-from worldloom.server.web.pictures import PixelBudget
+from worldloom.server.web.pictures import Allowance
 from worldloom.server.web.trial_list import TrialList
 from worldloom.server.web.viewer import Shared, Viewer
 from worldloom.server.web.watched_server import HUNG_AFTER_S, WatchedServer
@@ -38,6 +38,8 @@ _HEARTBEAT_S = 20.0
 _HISTORY_S = 0.5
 _ASKED_PIXELS = 1 << 21
 """Pixels that viewers may ask the engine for at a time: 50 ms of a tick on two cores."""
+_PICTURE_BYTES = 128 << 20
+"""Memory of pictures under way to all viewers, and as much again for large pictures."""
 _ENCODERS = 2
 """Threads that encode pictures, however many viewers there are: they take time from the engine."""
 _OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -99,7 +101,8 @@ class ServerPage(HttpServer):
         route = server.engine.router.register(partial(deliver_on_loop, asyncio.get_running_loop()))
         worlds = WorldList(server.engine)
         trials = TrialList(server, worlds)
-        self._shared = Shared(server, worlds, trials, History(server), route, PixelBudget(_ASKED_PIXELS))
+        allowances = Allowance(_ASKED_PIXELS), Allowance(_PICTURE_BYTES), Allowance(_PICTURE_BYTES)
+        self._shared = Shared(server, worlds, trials, History(server), route, *allowances)
         return [self._keep_history]
 
     async def _keep_history(self) -> None:

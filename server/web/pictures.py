@@ -1,6 +1,6 @@
 """Pictures as the messages that the page reads: a header in JSON, then the frames as they were drawn, or as a JPEG.
 
-How many pixels viewers may ask for at a time is limited for all of them together.
+How many pixels viewers may ask for at a time, and the bytes of their pictures, are limited for all of them together.
 """
 
 import asyncio
@@ -25,20 +25,17 @@ _IN_A_JPEG = ("rgb", "gray")
 """Outputs that a JPEG can show."""
 
 
-class PixelBudget:
-    """The pixels that all viewers may ask the engine for at a time, in the order in which they come.
+class Allowance:
+    """An amount that all viewers have together, such as bytes; they get it in the order in which they come."""
 
-    It draws what it was asked for in one tick, and clients' steps wait for that: not for the pictures of all viewers.
-    """
-
-    def __init__(self, pixels: int) -> None:
-        self._pixels = self._left = pixels
+    def __init__(self, amount: int) -> None:
+        self._amount = self._left = amount
         self._turn = asyncio.Lock()
         self._is_more = asyncio.Event()
 
-    async def take(self, pixels: int) -> int:
-        """Wait until there are so many, or all if it is more than that; return the number to give back."""
-        taken = min(pixels, self._pixels)
+    async def take(self, amount: int) -> int:
+        """Wait until there is so much, or all if it is more than that; return the amount to give back."""
+        taken = min(amount, self._amount)
         async with self._turn:
             while self._left < taken:
                 self._is_more.clear()
