@@ -200,8 +200,7 @@ def _is_own_page(request: web.Request) -> bool:
     """
     origin = request.headers.get("Origin")
     if origin is not None:
-        scheme, _, host = origin.lower().partition("://")
-        return scheme in ("http", "https") and host == request.host.lower()
+        return origin.lower() == f"{request.scheme}://{request.host}".lower()
     return request.method in ("GET", "HEAD") or request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
 

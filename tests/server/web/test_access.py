@@ -209,6 +209,7 @@ def foreign_origins(page: ServedPage) -> list[str]:
         f"http://{own}.evil.example",
         f"http://evil.example/http://{own}",
         f"http://evil.example@{own}",
+        f"https://{own}",
         f"file://{own}",
         f"chrome-extension://{own}",
     ]
