@@ -127,7 +127,7 @@ class GroupView {
     this.facts = el("span", { class: "group-facts" });
     this.more = el("button", { type: "button", class: "quiet", "data-action": "more" });
     this.toggle.append(el("span", { class: "chevron", "aria-hidden": "true" }), this.name);
-    this.heading = el("h3", { class: "group-heading" }, this.toggle, this.facts, this.more);
+    this.heading = el("h3", { class: "group-heading" }, this.toggle, this.facts);
     this.element = el("div", { class: "group", role: "group", "aria-labelledby": id }, this.heading);
     this.element.groupView = this;
   }
@@ -144,7 +144,8 @@ class GroupView {
     setText(this.facts, facts.filter(Boolean).join(" · "));
     setAttribute(this.facts, "title", this.facts.textContent);
     setAttribute(this.toggle, "aria-expanded", String(!group.isCollapsed));
-    this.more.hidden = group.isCollapsed || group.count <= FIRST_LANES;
+    if (group.isCollapsed || group.count <= FIRST_LANES) return this.more.remove();
+    if (!this.more.isConnected) this.heading.append(this.more);
     setText(this.more, group.showsAll ? `Show ${plural(FIRST_LANES, "lane")}` : `Show all ${plural(group.count, "lane")}`);
   }
 }
