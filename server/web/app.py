@@ -17,7 +17,7 @@ with explain_missing_extra("the page of --web", "web"):
 from worldloom.server.engine.router import deliver_on_loop
 from worldloom.server.logs import Log
 from worldloom.server.web.history import History
-from worldloom.server.web.http_server import HttpServer, WebAddress, Work
+from worldloom.server.web.http_server import FULL_RETRY_S, HttpServer, WebAddress, Work
 from worldloom.server.web.messages import MAX_MESSAGE_BYTES
 from worldloom.server.web.metrics import make_registry
 from worldloom.server.web.pictures import Allowance
@@ -111,13 +111,19 @@ class ServerPage(HttpServer):
             await asyncio.sleep(_HISTORY_S)
 
     async def _list_servers(self, _: web.Request) -> web.Response:
-        servers = [{"name": self._server.address, "path": ""}]
-        return web.json_response({"servers": servers, "needs_token": self.needs_token})
+        entry: dict[str, object] = {"name": self._server.address, "path": ""}
+        if problem := self._refusal():
+            entry |= {"problem": problem, "retry_s": FULL_RETRY_S}
+        return web.json_response({"servers": [entry], "needs_token": self.needs_token})
+
+    def _refusal(self) -> str:
+        """Return why nobody else can watch now, "" if somebody can."""
+        most = self._server.options.web_viewers
+        return f"{most} people are watching: expected no more (--web-viewers)" if self._server.viewers >= most else ""
 
     async def _serve_live(self, request: web.Request) -> web.StreamResponse:
-        most = self._server.options.web_viewers
-        if self._server.viewers >= most:
-            return web.Response(status=503, text=f"{most} people are watching: expected no more (--web-viewers)\n")
+        if problem := self._refusal():
+            return web.Response(status=503, text=f"{problem}\n")
         socket = web.WebSocketResponse(
             heartbeat=_HEARTBEAT_S, max_msg_size=MAX_MESSAGE_BYTES, compress=False, autoping=False, timeout=2.0
         )
