@@ -168,7 +168,7 @@ def test_actors_and_counts_of_trials(browser: Browser, server: ServerProcess) ->
     human = {"id": 0, "class": "player", "kind": "human", "endpoint": "human", "has_joined": False, "reward": 0}
     trial = {"id": "t1", "state": "running", "seconds": 1, "ticks": 2, "world": "", "actors": [human, agent]}
     trials = {"running": [trial], "running_count": 1234, "ended": [], "can_start": False}
-    with opened(browser, f"{server.page}#trials") as page:
+    with opened(browser, server.page) as page:  # its own tab of trials, which has none, is not active
         page.evaluate(
             f"""async trials => {{
                 {FAKE_SERVERS}
