@@ -20,7 +20,7 @@ from worldloom.server.web.history import History
 from worldloom.server.web.http_server import FULL_RETRY_S, HttpServer, WebAddress, Work
 from worldloom.server.web.messages import MAX_MESSAGE_BYTES
 from worldloom.server.web.metrics import make_registry
-from worldloom.server.web.pictures import Allowance
+from worldloom.server.web.pictures import Allowance, PictureMemory
 from worldloom.server.web.trial_list import TrialList
 from worldloom.server.web.viewer import Shared, Viewer
 from worldloom.server.web.watched_server import HUNG_AFTER_S, WatchedServer
@@ -101,8 +101,8 @@ class ServerPage(HttpServer):
         route = server.engine.router.register(partial(deliver_on_loop, asyncio.get_running_loop()))
         worlds = WorldList(server.engine)
         trials = TrialList(server, worlds)
-        allowances = Allowance(_ASKED_PIXELS), Allowance(_PICTURE_BYTES), Allowance(_PICTURE_BYTES)
-        self._shared = Shared(server, worlds, trials, History(server), route, *allowances)
+        pixels, memory = Allowance(_ASKED_PIXELS), PictureMemory(_PICTURE_BYTES)
+        self._shared = Shared(server, worlds, trials, History(server), route, pixels, memory)
         return [self._keep_history]
 
     async def _keep_history(self) -> None:

@@ -4,12 +4,13 @@ How many pixels viewers may ask for at a time, and the bytes of their pictures, 
 """
 
 import asyncio
+import contextlib
 import io
 import itertools
 import json
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,10 @@ from PIL import Image
 from worldloom.server.engine.picture_requests import PictureRequest
 
 PictureFormat = Literal["raw", "jpeg"]
+PICTURE_COPIES = 3
+"""Copies of a picture: its frames, its message, and the buffer of the socket; with a JPEG, the strip before it too."""
+KEPT_BYTES = 4 << 20
+"""Memory of one viewer's picture that is kept for the next."""
 _JPEG_QUALITY = 90
 _MAX_STRIP_PIXELS = 65_500
 """Largest height of a JPEG."""
@@ -47,6 +52,23 @@ class Allowance:
         """Give back what was taken."""
         self._left += taken
         self._is_more.set()
+
+
+class PictureMemory:
+    """Memory of pictures under way to all viewers. Large ones have as much again, so that they hold up no others."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._small, self._large = Allowance(memory_bytes), Allowance(memory_bytes)
+
+    @contextlib.asynccontextmanager
+    async def room(self, frame_bytes: int) -> AsyncIterator[None]:
+        """Wait until there is memory for frames of so many bytes, and have it for the time of the block."""
+        allowance = self._large if frame_bytes > KEPT_BYTES else self._small
+        taken = await allowance.take(PICTURE_COPIES * frame_bytes)
+        try:
+            yield
+        finally:
+            allowance.give_back(taken)
 
 
 def to_json(message: object) -> str:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from worldloom.server.web.messages import (
     parse_watch,
     whole,
 )
-from worldloom.server.web.pictures import Allowance, encode_picture, to_json
+from worldloom.server.web.pictures import KEPT_BYTES, PICTURE_COPIES, Allowance, PictureMemory, encode_picture, to_json
 from worldloom.server.web.playing import Game, OwnWorld, TrialGame, playable_families
 from worldloom.server.web.trial_list import TRIALS_S, TrialList
 from worldloom.server.web.watched_server import VERSION, WatchedServer
@@ -53,10 +53,6 @@ _SIGN_OF_LIFE_S = 5.0
 end of the connection."""
 _WORLDS_IN_MESSAGE = 256
 _SEND_TIMEOUT_S = 30.0
-_PICTURE_COPIES = 3
-"""Copies of a picture: its frames, its message, and the buffer of the socket; with a JPEG, the strip before it too."""
-_KEPT_BYTES = 4 << 20
-"""Memory of one viewer's picture that is kept for the next; larger pictures have an allowance of their own."""
 _MESSAGES_A_SECOND = 200
 """Messages of one page a second; it is read no faster."""
 
@@ -72,10 +68,7 @@ class Shared(NamedTuple):
     """Route of the replies to those who play."""
     asked_pixels: Allowance
     """Pixels that the engine is asked for: it draws them in one tick, and clients' steps wait for that."""
-    picture_bytes: Allowance
-    """Memory of pictures under way, from the question to the engine until the page's connection has taken them."""
-    large_picture_bytes: Allowance
-    """The same for large pictures, so that they hold up no others."""
+    picture_memory: PictureMemory
 
 
 class Viewer:
@@ -130,7 +123,7 @@ class Viewer:
                 if isinstance(ended, BaseException):
                     # Errors of aiohttp refer to themselves, and to frames that hold a picture which could not be sent.
                     traceback.clear_frames(ended.__traceback__)
-            memory, freed_bytes = self._server.engine.directory.memory, _PICTURE_COPIES * self._largest_picture_bytes
+            memory, freed_bytes = self._server.engine.directory.memory, PICTURE_COPIES * self._largest_picture_bytes
             self._server.engine.post(lambda: memory.note_release(freed_bytes))
 
     def _hello(self) -> dict[str, object]:
@@ -237,28 +230,17 @@ class Viewer:
                 self._has_news.clear()
                 await self._has_news.wait()
                 continue
-            async with self._room(watch):
+            async with self._shared.picture_memory.room(watch.frame_bytes):
                 if self._watch is not watch:
                     continue  # other views are on the screen since
                 asked_s = time.monotonic()
                 memory = await self._send_picture(watch, memory)
             await self._pause(watch, asked_s)
 
-    @contextlib.asynccontextmanager
-    async def _room(self, watch: Watch) -> AsyncIterator[None]:
-        """Wait until there is memory for a picture, and have it for the time of the block."""
-        is_large = watch.frame_bytes > _KEPT_BYTES
-        allowance = self._shared.large_picture_bytes if is_large else self._shared.picture_bytes
-        taken = await allowance.take(_PICTURE_COPIES * watch.frame_bytes)
-        try:
-            yield
-        finally:
-            allowance.give_back(taken)
-
     async def _send_picture(self, watch: Watch, memory: Any) -> Any:
         """Send a picture; return memory for the next, None if it would be too much to keep."""
         picture = await self._ask(watch, memory)
-        memory = picture.memory if picture.memory.nbytes <= _KEPT_BYTES else None
+        memory = picture.memory if picture.memory.nbytes <= KEPT_BYTES else None
         self._sent_pictures += 1
         work = asyncio.get_running_loop().run_in_executor(
             None, encode_picture, picture, self._sent_pictures, watch.number, watch.format
