@@ -73,7 +73,9 @@ class Access:
         refusal = self._refusal(request)
         if refusal is not None:
             log.info("refused", peer=request.remote, path=request.path, status=refusal.status)
-            response = refusal
+            is_of_token = refusal.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.SEE_OTHER)
+            is_guess = is_of_token and _bearer_token(request) is not None
+            response = (await self._refuse_token() if is_guess else None) or refusal
         else:
             response = await _handled(request, handler)
         if not response.prepared:
@@ -84,8 +86,8 @@ class Access:
         """Return whether a request comes from somebody who may watch."""
         if self._token is None:
             return True
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        return (scheme.lower() == "bearer" and self._is_token(token)) or bool(self.session(request))
+        token = _bearer_token(request)
+        return (token is not None and self._is_token(token)) or bool(self.session(request))
 
     def session(self, request: web.Request) -> str:
         """Return the session of a request, "" if there is none or it has ended."""
@@ -193,6 +195,12 @@ def split_host(host: str) -> tuple[str, str]:
     return name, port
 
 
+def _bearer_token(request: web.Request) -> str | None:
+    """Return the token in the headers of a request, None if it shows none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else None
+
+
 def _is_own_page(request: web.Request) -> bool:
     """Return whether a request comes from a page of this server, from no page, or only opens a page.
 
@@ -200,8 +208,7 @@ def _is_own_page(request: web.Request) -> bool:
     """
     origin = request.headers.get("Origin")
     if origin is not None:
-        scheme, _, host = origin.lower().partition("://")
-        return scheme in ("http", "https") and host == request.host.lower()
+        return origin.lower() == f"{request.scheme}://{request.host}".lower()
     return request.method in ("GET", "HEAD") or request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
 

@@ -17,10 +17,10 @@ with explain_missing_extra("the page of --web", "web"):
 from worldloom.server.engine.router import deliver_on_loop
 from worldloom.server.logs import Log
 from worldloom.server.web.history import History
-from worldloom.server.web.http_server import HttpServer, WebAddress, Work
+from worldloom.server.web.http_server import FULL_RETRY_S, HttpServer, WebAddress, Work
 from worldloom.server.web.messages import MAX_MESSAGE_BYTES
 from worldloom.server.web.metrics import make_registry
-from worldloom.server.web.pictures import PixelBudget
+from worldloom.server.web.pictures import Allowance, PictureMemory
 from worldloom.server.web.trial_list import TrialList
 from worldloom.server.web.viewer import Shared, Viewer
 from worldloom.server.web.watched_server import HUNG_AFTER_S, WatchedServer
@@ -38,6 +38,8 @@ _HEARTBEAT_S = 20.0
 _HISTORY_S = 0.5
 _ASKED_PIXELS = 1 << 21
 """Pixels that viewers may ask the engine for at a time: 50 ms of a tick on two cores."""
+_PICTURE_BYTES = 128 << 20
+"""Memory of pictures under way to all viewers, and as much again for large pictures."""
 _ENCODERS = 2
 """Threads that encode pictures, however many viewers there are: they take time from the engine."""
 _OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -99,7 +101,8 @@ class ServerPage(HttpServer):
         route = server.engine.router.register(partial(deliver_on_loop, asyncio.get_running_loop()))
         worlds = WorldList(server.engine)
         trials = TrialList(server, worlds)
-        self._shared = Shared(server, worlds, trials, History(server), route, PixelBudget(_ASKED_PIXELS))
+        pixels, memory = Allowance(_ASKED_PIXELS), PictureMemory(_PICTURE_BYTES)
+        self._shared = Shared(server, worlds, trials, History(server), route, pixels, memory)
         return [self._keep_history]
 
     async def _keep_history(self) -> None:
@@ -108,13 +111,19 @@ class ServerPage(HttpServer):
             await asyncio.sleep(_HISTORY_S)
 
     async def _list_servers(self, _: web.Request) -> web.Response:
-        servers = [{"name": self._server.address, "path": ""}]
-        return web.json_response({"servers": servers, "needs_token": self.needs_token})
+        entry: dict[str, object] = {"name": self._server.address, "path": ""}
+        if problem := self._refusal():
+            entry |= {"problem": problem, "retry_s": FULL_RETRY_S}
+        return web.json_response({"servers": [entry], "needs_token": self.needs_token})
+
+    def _refusal(self) -> str:
+        """Return why nobody else can watch now, "" if somebody can."""
+        most = self._server.options.web_viewers
+        return f"{most} people are watching: expected no more (--web-viewers)" if self._server.viewers >= most else ""
 
     async def _serve_live(self, request: web.Request) -> web.StreamResponse:
-        most = self._server.options.web_viewers
-        if self._server.viewers >= most:
-            return web.Response(status=503, text=f"{most} people are watching: expected no more (--web-viewers)\n")
+        if problem := self._refusal():
+            return web.Response(status=503, text=f"{problem}\n")
         socket = web.WebSocketResponse(
             heartbeat=_HEARTBEAT_S, max_msg_size=MAX_MESSAGE_BYTES, compress=False, autoping=False, timeout=2.0
         )

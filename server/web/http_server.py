@@ -32,6 +32,8 @@ log = Log("web")
 MAX_CONNECTIONS = 192
 """Connections beside open WebSockets. Another one closes that whose last request was the longest ago, so that nobody
 who holds connections keeps others from theirs."""
+FULL_RETRY_S = 10
+"""Time until a page tries again that was refused because too many people are watching."""
 _IDLE_TIMEOUT_S = 10.0
 """Time in which the first request of a connection, or the next, has to arrive."""
 _LINGER_S = 2.0

@@ -25,7 +25,7 @@ with explain_missing_extra("a page of several servers", "web"):
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from worldloom.server.logs import Log
-from worldloom.server.web.http_server import HttpServer, WebAddress, Work
+from worldloom.server.web.http_server import FULL_RETRY_S, HttpServer, WebAddress, Work
 from worldloom.server.web.messages import MAX_MESSAGE_BYTES
 from worldloom.server.web.page_lookup import ServerAccess
 from worldloom.server.web.page_url import PageError
@@ -34,6 +34,7 @@ log = Log("hub")
 
 MAX_RELAYS = 256
 """Live views that are passed on at a time, over all servers and viewers."""
+_FULL = f"{MAX_RELAYS} live views are passed on: expected no more"
 POLL_S = 2.0
 """Time between two looks at a server's page, and at the list of servers."""
 _TIMEOUT_S = 3.0
@@ -71,6 +72,8 @@ class _Watched:
     """Name that the page gives its server: another one may get its port."""
     problem: str = "it was not asked yet"
     """Why its page cannot be reached; "" if it can be."""
+    refusal: dict[str, object] = field(default_factory=dict)
+    """Why its page takes no more viewers, as it says itself: a problem, and the seconds until the next attempt."""
     was_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -181,18 +184,20 @@ class Hub(HttpServer):
         """Return the problem of a server, "" if there is none."""
         if watched.page:
             with contextlib.suppress(PageError):
-                if await self._ask_page(watched.page) == watched.called:
+                called, refusal = await self._ask_page(watched.page)
+                if called == watched.called:
+                    watched.refusal = refusal
                     return ""
         try:
             page = await watched.server.find_page()
-            watched.called = await self._ask_page(page)
+            watched.called, watched.refusal = await self._ask_page(page)
             watched.page = page
         except PageError as error:
             return str(error)
         return ""
 
-    async def _ask_page(self, page: str) -> str:
-        """Return what a page calls its server; PageError if it does not tell."""
+    async def _ask_page(self, page: str) -> tuple[str, dict[str, object]]:
+        """Return what a page calls its server, and why it takes no more viewers; PageError if it does not tell."""
         if self._access_to_servers.ssl_context is not None and not page.startswith("https:"):
             raise PageError(f"its page at {page} is without TLS: expected https, with --tls-ca")
         try:
@@ -207,15 +212,20 @@ class Hub(HttpServer):
                 (server,) = json.loads(await reply.content.read(_MAX_LIST_BYTES))["servers"]
                 if server["path"]:
                     raise PageError(f"its page at {page} shows several servers: expected that of one")
-                return str(server["name"])
+                return str(server["name"]), {key: server[key] for key in ("problem", "retry_s") if key in server}
         except (aiohttp.ClientError, OSError) as error:
             raise PageError(f"its page at {page} cannot be reached: {_explain(error)}") from None
         except (ValueError, KeyError, TypeError):
             raise PageError(f"its page at {page} is not that of one server: expected a page of --web") from None
 
     async def _serve_list(self, _: web.Request) -> web.Response:
+        full = {"problem": _FULL, "retry_s": FULL_RETRY_S} if self._relays >= MAX_RELAYS else {}
         entries = [
-            {"name": one.server.name, "path": one.path, **({"problem": one.problem} if one.problem else {})}
+            {
+                "name": one.server.name,
+                "path": one.path,
+                **({"problem": one.problem} if one.problem else full or one.refusal),
+            }
             for one in self._watched.values()
         ]
         return web.json_response({"servers": entries, "needs_token": self.needs_token})
@@ -248,7 +258,7 @@ class Hub(HttpServer):
         if watched is None:
             raise web.HTTPNotFound
         if self._relays >= MAX_RELAYS:
-            return web.Response(status=503, text=f"{MAX_RELAYS} live views are passed on: expected no more\n")
+            return web.Response(status=503, text=f"{_FULL}\n")
         self._relays += 1
         try:
             return await self._relay(request, watched)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES
+from worldloom.kernels.outputs import DEFAULT_OUTPUT_NAMES, OUTPUTS
 from worldloom.server.engine.picture_requests import WatchedView
 from worldloom.server.web.pictures import PictureFormat
 
@@ -22,6 +22,8 @@ _MAX_UNSHOWN = 2
 """Pictures under way to a page."""
 _FORMATS = ("raw", "jpeg")
 _OUTPUTS = ("", *DEFAULT_OUTPUT_NAMES)
+_PIXEL_BYTES = {output.name: output.pixel_bytes for output in OUTPUTS}
+"""Bytes of a pixel, by output."""
 _MAX_TEXT = 1000
 _MAX_SHOWN = 100
 _MAX_ACTION_NUMBERS = 1024
@@ -46,6 +48,11 @@ class Watch(NamedTuple):
     def shows_something(self) -> bool:
         """There are frames, or steps of a lane, to be sent."""
         return bool(self.views) or self.follow is not None
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the frames of one picture."""
+        return sum(_PIXEL_BYTES[view.output] for view in self.views) * self.size**2
 
     @property
     def max_unshown(self) -> int:

@@ -1,15 +1,16 @@
 """Pictures as the messages that the page reads: a header in JSON, then the frames as they were drawn, or as a JPEG.
 
-How many pixels viewers may ask for at a time is limited for all of them together.
+How many pixels viewers may ask for at a time, and the bytes of their pictures, are limited for all of them together.
 """
 
 import asyncio
+import contextlib
 import io
 import itertools
 import json
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,10 @@ from PIL import Image
 from worldloom.server.engine.picture_requests import PictureRequest
 
 PictureFormat = Literal["raw", "jpeg"]
+PICTURE_COPIES = 3
+"""Copies of a picture: its frames, its message, and the buffer of the socket; with a JPEG, the strip before it too."""
+KEPT_BYTES = 4 << 20
+"""Memory of one viewer's picture that is kept for the next."""
 _JPEG_QUALITY = 90
 _MAX_STRIP_PIXELS = 65_500
 """Largest height of a JPEG."""
@@ -25,20 +30,17 @@ _IN_A_JPEG = ("rgb", "gray")
 """Outputs that a JPEG can show."""
 
 
-class PixelBudget:
-    """The pixels that all viewers may ask the engine for at a time, in the order in which they come.
+class Allowance:
+    """An amount that all viewers have together, such as bytes; they get it in the order in which they come."""
 
-    It draws what it was asked for in one tick, and clients' steps wait for that: not for the pictures of all viewers.
-    """
-
-    def __init__(self, pixels: int) -> None:
-        self._pixels = self._left = pixels
+    def __init__(self, amount: int) -> None:
+        self._amount = self._left = amount
         self._turn = asyncio.Lock()
         self._is_more = asyncio.Event()
 
-    async def take(self, pixels: int) -> int:
-        """Wait until there are so many, or all if it is more than that; return the number to give back."""
-        taken = min(pixels, self._pixels)
+    async def take(self, amount: int) -> int:
+        """Wait until there is so much, or all if it is more than that; return the amount to give back."""
+        taken = min(amount, self._amount)
         async with self._turn:
             while self._left < taken:
                 self._is_more.clear()
@@ -50,6 +52,23 @@ class PixelBudget:
         """Give back what was taken."""
         self._left += taken
         self._is_more.set()
+
+
+class PictureMemory:
+    """Memory of pictures under way to all viewers. Large ones have as much again, so that they hold up no others."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._small, self._large = Allowance(memory_bytes), Allowance(memory_bytes)
+
+    @contextlib.asynccontextmanager
+    async def room(self, frame_bytes: int) -> AsyncIterator[None]:
+        """Wait until there is memory for frames of so many bytes, and have it for the time of the block."""
+        allowance = self._large if frame_bytes > KEPT_BYTES else self._small
+        taken = await allowance.take(PICTURE_COPIES * frame_bytes)
+        try:
+            yield
+        finally:
+            allowance.give_back(taken)
 
 
 def to_json(message: object) -> str:

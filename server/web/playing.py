@@ -24,11 +24,12 @@ from worldloom.server.engine.engine import SHUTTING_DOWN, Engine
 from worldloom.server.engine.picture_requests import world_id
 from worldloom.server.engine.router import ReplyRoute
 from worldloom.server.engine.world import World
-from worldloom.server.engine.world_settings import VECTOR_SETTINGS
+from worldloom.server.engine.world_settings import VECTOR_SETTINGS, WORLD_SETTINGS, refusal
 from worldloom.server.web.watched_server import CODE_NAMES, WatchedServer, ask_engine
 from worldloom.server.web.world_list import action_row
 from worldloom.worlds.family import Spec
-from worldloom.worlds.registry import known_families
+from worldloom.worlds.registry import find_family, known_families
+from worldloom.worlds.settings import SettingError, parse_settings
 
 if TYPE_CHECKING:
     from worldloom.server.cogment.orchestrator.trials import Trials
@@ -120,11 +121,17 @@ class OwnWorld(Game):
             raise InvalidArgument(
                 f"family {_shorten(family)} cannot be played: expected {', '.join(playable_families())}"
             )
+        own = ("family", "seed")
         for name in settings:
             if name in VECTOR_SETTINGS:
                 raise InvalidArgument(f"setting {name!r} of a world to play in: expected none, it has one lane")
-            if name in ("family", "seed"):
+            if name in own:
                 raise InvalidArgument(f"setting {name!r} is given beside the {name}: expected it once")
+        table = (*WORLD_SETTINGS, *find_family(family).settings)
+        try:
+            parse_settings([one for one in table if one.name not in (*own, *VECTOR_SETTINGS)], settings)
+        except SettingError as error:
+            raise refusal(error) from error
         game = cls(server)
         name = server.open_streams.open()
         session = game._session = Session(server.engine, name, partial(route.send, game))

@@ -37,7 +37,7 @@ from worldloom.server.web.messages import (
     parse_watch,
     whole,
 )
-from worldloom.server.web.pictures import PixelBudget, encode_picture, to_json
+from worldloom.server.web.pictures import KEPT_BYTES, PICTURE_COPIES, Allowance, PictureMemory, encode_picture, to_json
 from worldloom.server.web.playing import Game, OwnWorld, TrialGame, playable_families
 from worldloom.server.web.trial_list import TRIALS_S, TrialList
 from worldloom.server.web.watched_server import VERSION, WatchedServer
@@ -53,10 +53,6 @@ _SIGN_OF_LIFE_S = 5.0
 end of the connection."""
 _WORLDS_IN_MESSAGE = 256
 _SEND_TIMEOUT_S = 30.0
-_PICTURE_COPIES = 4
-"""Copies of a picture: its memory, two in the encoder, one in the buffer of the socket."""
-_KEPT_BYTES = 4 << 20
-"""Memory of one viewer's picture that is kept for the next."""
 _MESSAGES_A_SECOND = 200
 """Messages of one page a second; it is read no faster."""
 
@@ -70,8 +66,9 @@ class Shared(NamedTuple):
     history: History
     route: ReplyRoute
     """Route of the replies to those who play."""
-    asked_pixels: PixelBudget
-    """Pixels that the engine is asked for."""
+    asked_pixels: Allowance
+    """Pixels that the engine is asked for: it draws them in one tick, and clients' steps wait for that."""
+    picture_memory: PictureMemory
 
 
 class Viewer:
@@ -126,7 +123,7 @@ class Viewer:
                 if isinstance(ended, BaseException):
                     # Errors of aiohttp refer to themselves, and to frames that hold a picture which could not be sent.
                     traceback.clear_frames(ended.__traceback__)
-            memory, freed_bytes = self._server.engine.directory.memory, _PICTURE_COPIES * self._largest_picture_bytes
+            memory, freed_bytes = self._server.engine.directory.memory, PICTURE_COPIES * self._largest_picture_bytes
             self._server.engine.post(lambda: memory.note_release(freed_bytes))
 
     def _hello(self) -> dict[str, object]:
@@ -233,19 +230,27 @@ class Viewer:
                 self._has_news.clear()
                 await self._has_news.wait()
                 continue
-            asked_s = time.monotonic()
-            picture = await self._ask(watch, memory)
-            memory = picture.memory if picture.memory.nbytes <= _KEPT_BYTES else None
-            self._sent_pictures += 1
-            work = asyncio.get_running_loop().run_in_executor(
-                None, encode_picture, picture, self._sent_pictures, watch.number, watch.format
-            )
-            data = await work
-            del picture, work
-            self._largest_picture_bytes = max(self._largest_picture_bytes, len(data))
-            async with asyncio.timeout(_SEND_TIMEOUT_S):
-                await self._socket.send_bytes(data)
+            async with self._shared.picture_memory.room(watch.frame_bytes):
+                if self._watch is not watch:
+                    continue  # other views are on the screen since
+                asked_s = time.monotonic()
+                memory = await self._send_picture(watch, memory)
             await self._pause(watch, asked_s)
+
+    async def _send_picture(self, watch: Watch, memory: Any) -> Any:
+        """Send a picture; return memory for the next, None if it would be too much to keep."""
+        picture = await self._ask(watch, memory)
+        memory = picture.memory if picture.memory.nbytes <= KEPT_BYTES else None
+        self._sent_pictures += 1
+        work = asyncio.get_running_loop().run_in_executor(
+            None, encode_picture, picture, self._sent_pictures, watch.number, watch.format
+        )
+        data = await work
+        del picture, work
+        self._largest_picture_bytes = max(self._largest_picture_bytes, len(data))
+        async with asyncio.timeout(_SEND_TIMEOUT_S):
+            await self._socket.send_bytes(data)
+        return memory
 
     async def _pause(self, watch: Watch, asked_s: float) -> None:
         """Wait until it is time for the next picture, or something else is watched, though not above the rate."""

@@ -34,6 +34,8 @@ export class DetailView {
     /** @type {{camera: string, output: string, figure: any, canvas: HTMLCanvasElement, range: any}[]} */
     this._views = [];
     this._last = { episode: -1, step: 0 };
+    /** What the last picture said of the lane. */
+    this._words = "";
     this._listen();
     for (const server of servers) for (const event of ["worlds", "state"]) server.on(event, () => this._refresh());
   }
@@ -54,6 +56,7 @@ export class DetailView {
     if (!isSame) {
       this._curve.clear();
       this._film.stop();
+      this._words = "";
       for (const id of ["detail-actions", "detail-settings", "detail-joined"]) byId(id).replaceChildren();
       setText(byId("detail-message"), "");
     }
@@ -164,6 +167,10 @@ export class DetailView {
     const { target, world } = this;
     if (!target) return;
     setText(byId("detail-title"), `${target.world} lane ${target.lane}`);
+    const isLost = this.server?.isLost ?? false;
+    this.dialog.classList.toggle("is-lost", isLost);
+    const seen = this._words ? " What you see was its last picture." : "";
+    setText(byId("detail-lost"), isLost ? `Not live. ${this.server?.whyLost}.${seen}` : "");
     if (!world) {
       const isKnown = this.server?.hasWorlds;
       setText(byId("detail-state"), isKnown ? "This world is gone. What you see was its last picture." : "Waiting for the server.");
@@ -179,6 +186,7 @@ export class DetailView {
     setOptions(byId("detail-agent"), Array.from({ length: world.agents }, (_, agent) => [String(agent), String(agent)]));
     byId("detail-agent").value = String(target.agent);
     this._choose(world, target);
+    this._showState();
     fillFacts(byId("detail-settings"), settingsOf(world));
     fillFacts(byId("detail-joined"), joinedOf(world));
     if (!byId("detail-actions").children.length) fillActions(byId("detail-actions"), world.actions, {});
@@ -268,6 +276,11 @@ export class DetailView {
     else if (view.output === "depth") fillDepthScale(byId("detail-legend"), view.range);
   }
 
+  /** Write what is known of the lane, as of now or as of the last picture. */
+  _showState() {
+    if (this._words) setText(byId("detail-state"), this.server?.isOpen ? this._words : `Last seen: ${this._words}`);
+  }
+
   _describe(state, frame, isLate) {
     if (frame.offset >= 0) this._last = frame;
     const where = frame.episode >= 0 ? `, episode ${frame.episode}, step ${number(frame.step)}` : "";
@@ -276,7 +289,8 @@ export class DetailView {
       not_drawable: "; it has no such camera, or drawing failed",
       gone: "; the world, the lane or the agent is no longer there",
     };
-    setText(byId("detail-state"), `${STATE_WORDS[state] ?? state}${where}${hints[state] ?? ""}${isLate ? " · late: the server is busy" : ""}`);
+    this._words = `${STATE_WORDS[state] ?? state}${where}${hints[state] ?? ""}${isLate ? " · late: the server is busy" : ""}`;
+    this._showState();
     this._main.canvas.setAttribute("aria-label", `${this._main.camera}, ${this._main.output}, ${plural(this._main.canvas.width, "pixel")} wide`);
   }
 }

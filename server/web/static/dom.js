@@ -87,19 +87,26 @@ export function setOptions(select, options) {
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const TENTHS = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+/** Numbers from here on are written with an exponent. */
+const LARGE = 1e12;
+
+/** Return a large number with up to four digits and an exponent, "" for others. */
+function withExponent(value) {
+  return Math.abs(value) < LARGE ? "" : Number(value.toPrecision(4)).toExponential().replace("e+", "e").replace("-", "−");
+}
 
 /** Return a number for people: whole from 100 on, with one digit behind the point below. */
 export function number(value) {
   if (!Number.isFinite(value)) return "–";
-  return Number.isInteger(value) || Math.abs(value) >= 100 ? WHOLE.format(value) : TENTHS.format(value);
+  return withExponent(value) || (Number.isInteger(value) || Math.abs(value) >= 100 ? WHOLE.format(value) : TENTHS.format(value));
 }
 
 /** Return a number with up to four significant digits, such as a reward or a setting. */
 export function precise(value) {
   if (typeof value !== "number") return String(value);
   if (!Number.isFinite(value)) return value > 0 ? "∞" : value < 0 ? "−∞" : "–";
-  if (Number.isInteger(value)) return WHOLE.format(value);
-  return String(Number(value.toPrecision(4))).replace("-", "−");
+  if (Number.isInteger(value)) return withExponent(value) || WHOLE.format(value);
+  return withExponent(value) || String(Number(value.toPrecision(4))).replace("-", "−");
 }
 
 /** Return a count with its unit: "1 lane", "64 lanes". */

@@ -62,18 +62,23 @@ export class GroupList {
    * @param {import("./live.js").Server[]} servers
    * @param {{family: string, stream: string, trial: string, text: string, server: string}} filter
    * @param {boolean} isTidy close the gaps of worlds that are gone
-   * @returns {{worlds: number, lanes: number}} how much passes the filter
+   * @returns {{worlds: number, lanes: number, lostWorlds: number, lostLanes: number}} how much passes the filter, and how
+   *   much of that is of servers that are not connected
    */
   update(servers, filter, isTidy) {
     const singles = new Map();
     const seen = new Set();
-    const total = { worlds: 0, lanes: 0 };
+    const total = { worlds: 0, lanes: 0, lostWorlds: 0, lostLanes: 0 };
     for (const server of servers) {
       if (filter.server && filter.server !== String(server.index)) continue;
       for (const world of server.worlds.values()) {
         if (!passes(world, filter)) continue;
         total.worlds += 1;
         total.lanes += world.lanes;
+        if (!server.isOpen) {
+          total.lostWorlds += 1;
+          total.lostLanes += world.lanes;
+        }
         const isSingle = world.lanes === 1;
         const key = `${server.index}/${isSingle ? `${world.family}/` : world.id}`;
         seen.add(key);

@@ -33,8 +33,13 @@ worker.addEventListener("message", ({ data: { id, data, closed } }) => {
  *   takeSteps?: (followed: any) => void}} WatchRequest
  */
 
+/**
+ * A server in the page's list. `problem` tells why it cannot be watched; with `retry_s` it will not be for so long.
+ * @typedef {{name: string, path: string, problem?: string, retry_s?: number}} Entry
+ */
+
 export class Server {
-  /** @param {{name: string, path: string, problem?: string}} entry @param {number} index */
+  /** @param {Entry} entry @param {number} index */
   constructor(entry, index) {
     this.index = index;
     this.name = entry.name;
@@ -66,6 +71,16 @@ export class Server {
     this._connect();
     setInterval(() => this._checkSilence(), 1000);
     addEventListener("online", () => this.retry());
+  }
+
+  /** Whether there is no connection, after an attempt at least: what is seen of it is not live. */
+  get isLost() {
+    return !this.isOpen && this.retryAt > 0;
+  }
+
+  /** A sentence about a server that is lost, without a full stop. */
+  get whyLost() {
+    return `${this.name} is not connected: ${this.problem || "it does not answer"}`;
   }
 
   /** Call `listener` with what comes with each event of this name. */
@@ -127,12 +142,26 @@ export class Server {
   _lose() {
     if (this.isOpen && performance.now() - this._openedAt > 1000 * SOUND_S) this._failures = 0;
     const wait_s = WAITS_S[Math.min(this._failures, WAITS_S.length - 1)] * (1 + 0.2 * Math.random());
-    if (!this.isOpen) checkSession();
+    if (!this.isOpen) this._askWhy();
     this._socket = 0;
     this.isOpen = this.hasWorlds = false;
     this._failures += 1;
+    this._planRetry(wait_s);
+    this._emit("state");
+  }
+
+  _planRetry(wait_s) {
+    clearTimeout(this._timer);
     this.retryAt = performance.now() + 1000 * wait_s;
     this._timer = setTimeout(() => this._connect(), 1000 * wait_s);
+  }
+
+  /** Take from the page's list why there is no connection: a socket that is refused does not tell. */
+  async _askWhy() {
+    const { problem = "", retry_s = 0 } = (await findEntries()).get(this.path) ?? {};
+    if (this.isOpen) return;
+    this.problem = problem;
+    if (!this._socket && this.retryAt < performance.now() + 1000 * retry_s) this._planRetry(retry_s);
     this._emit("state");
   }
 
@@ -194,12 +223,18 @@ export class Server {
   }
 }
 
-/** Go to the sign-in page if the session is over: a socket that is refused does not tell why. */
-async function checkSession() {
-  try {
-    const reply = await fetch("/api/servers", { redirect: "manual" });
-    if (reply.status === 401 || reply.status === 403 || reply.type === "opaqueredirect") location.assign(`/login${location.hash}`);
-  } catch {
-    // The server cannot be reached; it is tried again anyway.
-  }
+/** @type {Promise<Map<string, Entry>>|null} The question that is under way: servers are often lost together. */
+let asking = null;
+
+/** Return the page's list of servers by path, empty if it cannot be reached; go to the sign-in page if the session is over. */
+function findEntries() {
+  asking ??= fetchEntries().catch(() => new Map()).finally(() => (asking = null));
+  return asking;
+}
+
+async function fetchEntries() {
+  const reply = await fetch("/api/servers", { redirect: "manual" });
+  if (reply.status === 401 || reply.status === 403 || reply.type === "opaqueredirect") location.assign(`/login${location.hash}`);
+  const entries = reply.ok ? (await reply.json()).servers : [];
+  return new Map(entries.map((entry) => [entry.path, entry]));
 }

@@ -10,6 +10,8 @@ import { WorldsTab } from "./worlds.js";
 const FOLLOW_MS = 2000;
 /** Whoever has touched keys or pointer so recently is busy. */
 const BUSY_MS = 5000;
+/** Servers whose reasons are shown above all tabs. */
+const MOST_REASONS = 3;
 /** Time for which a warning stays. */
 const WARNING_MS = 10_000;
 
@@ -90,7 +92,14 @@ function decodeText(text) {
   }
 }
 
-/** Show who is connected, in the header. */
+/** Return why servers are lost, for the first few of them. */
+function reasons(lost) {
+  const rest = lost.length - MOST_REASONS;
+  const more = rest > 0 ? [`${plural(rest, "more server is", "more servers are")} not connected: the tab Server lists them`] : [];
+  return [...lost.slice(0, MOST_REASONS).map((server) => server.whyLost), ...more].map((text) => `${text}.`).join(" ");
+}
+
+/** Show who is connected, in the header, and why others are not. */
 class ConnectionLine {
   constructor(servers) {
     this.servers = servers;
@@ -108,9 +117,11 @@ class ConnectionLine {
     const open = this.servers.length - lost.length;
     const [text, state] = this._words(lost, open);
     setText(byId("connection-text"), text);
+    const why = reasons(lost.filter((server) => server.isLost));
+    setText(byId("lost"), why);
     byId("connection").dataset.state = state;
     byId("connection-retry").hidden = !lost.some((server) => server.retryAt > performance.now() + 1000);
-    const announced = state === "open" ? "Connected" : text.replace(/ in \d+ s$/, ""); // the seconds are not read out
+    const announced = state === "open" ? "Connected" : [text.replace(/ in \d+ s$/, ""), why].filter(Boolean).join(". "); // without seconds
     if (announced !== this._announced) setText(byId("connection-announcement"), (this._announced = announced));
     const hello = this.servers.find((server) => server.hello)?.hello;
     const about = this.servers.length > 1 ? plural(this.servers.length, "server") : hello?.server;
@@ -131,7 +142,8 @@ class ConnectionLine {
     const wait = Math.max(0, Math.ceil((first.retryAt - performance.now()) / 1000));
     if (open) return [`${open} of ${plural(this.servers.length, "server")} connected`, "some"];
     if (!first.retryAt) return ["connecting", "connecting"];
-    return [`connection lost, trying again ${wait ? `in ${wait} s` : "now"}`, "lost"];
+    const what = this.servers.some((server) => server.hello) ? "connection lost" : "not connected";
+    return [`${what}, trying again ${wait ? `in ${wait} s` : "now"}`, "lost"];
   }
 }
 

@@ -19,6 +19,7 @@ export const STATE_WORDS = {
   gone: "gone",
   postponed: "running",
 };
+const LOST_MARK = "⊘ not live";
 const MARKS = { not_begun: "○ not begun", ended: "■ ended", not_drawable: "⚠ no picture", gone: "✕ gone" };
 
 /**
@@ -37,6 +38,7 @@ export class Tile {
     this.world = null;
     this.lane = 0;
     this.key = "";
+    this.isLost = false;
   }
 
   /** Show another lane. @param {import("./groups.js").Group} group @param {number} index @param {boolean} showsStep */
@@ -47,7 +49,12 @@ export class Tile {
     this.index = index;
     this.world = item?.world ?? null;
     this.showsStep = showsStep;
-    if (key === this.key && item) return;
+    const wasLost = this.isLost;
+    this.isLost = !group.server.isOpen;
+    if (key === this.key && item) {
+      if (this.isLost !== wasLost) this._showState();
+      return;
+    }
     this.key = key;
     this.lane = item?.lane ?? 0;
     this.state = "";
@@ -55,10 +62,8 @@ export class Tile {
     this.button.hidden = !item;
     setAttribute(this.canvas, "class", "blank");
     this.canvas.dataset.lane = key;
-    setAttribute(this.button, "data-state", null);
-    setAttribute(this.mark, "data-text", "");
     setAttribute(this.caption, "data-text", item ? this._name() : "");
-    this.describe();
+    this._showState();
   }
 
   /** Show no lane. */
@@ -78,16 +83,22 @@ export class Tile {
     if (!hasChanged && step === this.step) return;
     Object.assign(this, { state, episode, step });
     setAttribute(this.caption, "data-text", this.showsStep && step > 0 ? `${this._name()} · ${step}` : this._name());
-    if (!hasChanged) return;
-    setAttribute(this.mark, "data-text", MARKS[state] ?? "");
-    setAttribute(this.button, "data-state", state);
+    if (hasChanged) this._showState();
+  }
+
+  /** Show the state in the mark, the border and the name. */
+  _showState() {
+    this.button.classList.toggle("is-lost", this.isLost);
+    setAttribute(this.mark, "data-text", this.isLost && this.world ? LOST_MARK : (MARKS[this.state] ?? ""));
+    setAttribute(this.button, "data-state", this.state || null);
     this.describe();
   }
 
   /** Give the button its name for screen readers. The step is left to moments when it matters: it changes all the time. */
   describe() {
     if (!this.world) return;
-    const known = this.state ? `, ${STATE_WORDS[this.state] ?? this.state}` : "";
+    const words = this.state ? `, ${STATE_WORDS[this.state] ?? this.state}` : "";
+    const known = this.isLost ? `, not live${words && `, last seen${words.slice(1)}`}` : words;
     const where = this.episode >= 0 ? `, episode ${this.episode}, step ${this.step}` : "";
     setAttribute(this.button, "aria-label", `${this.world.id} lane ${this.lane}${known}${where}`);
   }
@@ -127,7 +138,7 @@ class GroupView {
     this.facts = el("span", { class: "group-facts" });
     this.more = el("button", { type: "button", class: "quiet", "data-action": "more" });
     this.toggle.append(el("span", { class: "chevron", "aria-hidden": "true" }), this.name);
-    this.heading = el("h3", { class: "group-heading" }, this.toggle, this.facts, this.more);
+    this.heading = el("h3", { class: "group-heading" }, this.toggle, this.facts);
     this.element = el("div", { class: "group", role: "group", "aria-labelledby": id }, this.heading);
     this.element.groupView = this;
   }
@@ -141,10 +152,12 @@ class GroupView {
       ? [plural(world.lanes, "lane"), world.trial ? `trial ${world.trial}` : world.stream, joinedWords(world), `seed ${world.seed}`]
       : [];
     if (serverName) facts.push(serverName);
+    if (group.server.isLost) facts.unshift(group.server.whyLost);
     setText(this.facts, facts.filter(Boolean).join(" · "));
     setAttribute(this.facts, "title", this.facts.textContent);
     setAttribute(this.toggle, "aria-expanded", String(!group.isCollapsed));
-    this.more.hidden = group.isCollapsed || group.count <= FIRST_LANES;
+    if (group.isCollapsed || group.count <= FIRST_LANES) return this.more.remove();
+    if (!this.more.isConnected) this.heading.append(this.more);
     setText(this.more, group.showsAll ? `Show ${plural(FIRST_LANES, "lane")}` : `Show all ${plural(group.count, "lane")}`);
   }
 }

@@ -38,7 +38,7 @@ export class WorldsTab {
     this._watchedAt = 0;
     this._painted = [];
     this._onScreen = 0;
-    this._total = { worlds: 0, lanes: 0 };
+    this._total = { worlds: 0, lanes: 0, lostWorlds: 0, lostLanes: 0 };
     this._makeTools();
     this._listen();
     for (const server of servers) {
@@ -244,7 +244,7 @@ export class WorldsTab {
     if (!this.isActive) return;
     const { scrollTop, clientHeight } = this._scroller;
     const tiles = [...this._view.between(this._layout, scrollTop, scrollTop + clientHeight)];
-    this._onScreen = tiles.length;
+    this._onScreen = tiles.filter((tile) => !tile.isLost).length;
     if (this.isPaused) return this._unwatch();
     for (const server of this.servers)
       this._watchServer(server, tiles.filter((tile) => tile.group.server === server && server.worlds.has(tile.world.id)));
@@ -307,9 +307,11 @@ export class WorldsTab {
     const since = performance.now() - RATE_WINDOW_MS;
     this._painted = this._painted.filter((time) => time > since);
     const rate = (1000 * this._painted.length) / RATE_WINDOW_MS;
-    const { worlds, lanes } = this._total;
+    const { worlds, lanes, lostWorlds, lostLanes } = this._total;
     const pace = this.isPaused ? "paused" : `${number(Math.round(10 * rate) / 10)} pictures a second${this._isLate ? ", late: the server is busy" : ""}`;
-    setText(byId("worlds-status"), `${plural(lanes, "lane")} in ${plural(worlds, "world")} · ${number(this._onScreen)} on the screen · ${pace}`);
+    const count = (ofLanes, ofWorlds) => `${plural(ofLanes, "lane")} in ${plural(ofWorlds, "world")}`;
+    const lost = lostWorlds ? ` · not live: ${count(lostLanes, lostWorlds)}` : "";
+    setText(byId("worlds-status"), `${count(lanes - lostLanes, worlds - lostWorlds)} · ${number(this._onScreen)} on the screen · ${pace}${lost}`);
     setText(byId("worlds-collapse"), this._isAnyOpen || !lanes ? "Collapse all" : "Expand all");
     const all = this.servers.reduce((sum, server) => sum + server.worlds.size, 0);
     const isKnown = this.servers.some((server) => server.hasWorlds);

@@ -1,6 +1,7 @@
 """Access to the page: by its own names, from its own pages, with the token; all else learns nothing and is told why."""
 
 import ipaddress
+import json
 import re
 import socket
 import threading
@@ -209,6 +210,7 @@ def foreign_origins(page: ServedPage) -> list[str]:
         f"http://{own}.evil.example",
         f"http://evil.example/http://{own}",
         f"http://evil.example@{own}",
+        f"https://{own}",
         f"file://{own}",
         f"chrome-extension://{own}",
     ]
@@ -267,6 +269,17 @@ def _hold(page: ServedPage) -> int:
         status = viewer.upgrade().status
         time.sleep(0.3 if status == 101 else 0.0)
     return status
+
+
+def test_the_list_of_servers_says_that_nobody_else_can_watch(engine: Engine) -> None:
+    with served_page(engine, WebOptions(web_viewers=1)) as page:
+        entry = {"name": "127.0.0.1:9000", "path": ""}
+        assert json.loads(ask(page.url, "/api/servers").text)["servers"] == [entry]
+        with viewing(page.url):
+            full = {**entry, "problem": "1 people are watching: expected no more (--web-viewers)", "retry_s": 10}
+            assert json.loads(ask(page.url, "/api/servers").text)["servers"] == [full]
+        wait_for(lambda: page.server.viewers == 0, lambda: "a viewer is left")
+        assert json.loads(ask(page.url, "/api/servers").text)["servers"] == [entry]
 
 
 def test_close_codes_of_the_client(open_page: ServedPage) -> None:

@@ -29,6 +29,7 @@ from worldloom.client import VectorEnv
 from worldloom.protos.addresses import TcpAddress, UnixAddress, parse_address
 from worldloom.server.launch import ServerProcess
 from worldloom.server.options import ConfigError
+from worldloom.server.web import hub as hub_module
 from worldloom.server.web.http_server import HttpServer, WebAddress, Work
 from worldloom.server.web.hub import Hub, ListedServer
 from worldloom.server.web.page_lookup import ServerAccess, find_page
@@ -453,6 +454,26 @@ def test_nothing_is_queued_for_a_viewer_that_does_not_read(relayed: tuple[FakePa
     before, after = run(stall())
     assert before == after
     assert 0 < after < 64 << 20
+
+
+def test_the_list_says_that_no_more_is_passed_on(
+    relayed: tuple[FakePage, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url = relayed
+    monkeypatch.setattr(hub_module, "MAX_RELAYS", 1)
+
+    async def ask() -> list[tuple[int, str]]:
+        async with live(url) as socket:
+            await socket.send_str("here")
+            await socket.receive()
+            return [await get(f"{url}{path}") for path in ("servers/0/live", "api/servers")]
+
+    (status, text), (_, listed) = run(ask())
+    assert (status, text) == (503, "256 live views are passed on: expected no more\n")
+    expected = {"name": "one", "path": "/servers/0", "problem": text.strip(), "retry_s": 10}
+    assert json.loads(listed)["servers"] == [expected]
+    wait_until(lambda: "problem" not in entries(url)[0], "the end of the live view")
+    assert states(url) == {"reachable": 1, "unreachable": 0}
 
 
 def test_servers_come_and_go_and_keep_their_paths() -> None:

@@ -135,6 +135,7 @@ def test_worlds_come_go_and_are_filtered(browser: Browser, server: ServerProcess
         with stepping(server, "maze", 3), stepping(server, "catch", 2):
             maze, catch = only_world(page, "maze"), only_world(page, "catch")
             expect(page.locator("#worlds-status")).to_contain_text("5 lanes in 2 worlds")
+            expect(page.locator(".group-heading").filter(has_text="Show")).to_have_count(0)  # all lanes are shown
             page.locator("#filter-family").select_option("catch")
             expect(page.locator(canvas(maze, 0))).to_have_count(0)
             expect(page.locator(canvas(catch, 1))).to_be_visible()
@@ -143,6 +144,19 @@ def test_worlds_come_go_and_are_filtered(browser: Browser, server: ServerProcess
             page.get_by_role("button", name="Clear the filters").click()
             expect(page.locator(canvas(maze, 2))).to_be_visible()
         expect(page.get_by_text("There are no worlds yet")).to_be_visible()
+
+
+def test_lanes_beyond_the_first_thousand_are_shown_if_asked_for(browser: Browser, server: ServerProcess) -> None:
+    with stepping(server, "catch", 1100, 0.1), opened(browser, server.page) as page:
+        only_world(page, "catch")
+        heading = page.locator(".group-heading")
+        page.get_by_role("button", name="Show all 1,100 lanes").click()
+        expect(heading).to_contain_text("Show 1,024 lanes")
+        heading.locator(".toggle").click()
+        expect(heading).not_to_contain_text("Show")
+        heading.locator(".toggle").click()
+        page.get_by_role("button", name="Show 1,024 lanes").click()
+        expect(heading).to_contain_text("Show all 1,100 lanes")
 
 
 def test_tiles_that_swap_their_elements_go_on_showing_their_lanes(browser: Browser, server: ServerProcess) -> None:

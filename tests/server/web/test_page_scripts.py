@@ -168,7 +168,7 @@ def test_actors_and_counts_of_trials(browser: Browser, server: ServerProcess) ->
     human = {"id": 0, "class": "player", "kind": "human", "endpoint": "human", "has_joined": False, "reward": 0}
     trial = {"id": "t1", "state": "running", "seconds": 1, "ticks": 2, "world": "", "actors": [human, agent]}
     trials = {"running": [trial], "running_count": 1234, "ended": [], "can_start": False}
-    with opened(browser, f"{server.page}#trials") as page:
+    with opened(browser, server.page) as page:  # its own tab of trials, which has none, is not active
         page.evaluate(
             f"""async trials => {{
                 {FAKE_SERVERS}
@@ -233,3 +233,29 @@ def test_films_end_and_have_their_own_names(browser: Browser, server: ServerProc
         assert states == ["ended", "ended"]
         page.wait_for_timeout(300)
         assert [name.split(".")[0] for name in names] == ["one", "two"]
+
+
+def test_large_numbers_are_short(browser: Browser, server: ServerProcess) -> None:
+    values = [1e300, -1e300, 1.5e12, -2.25e15, 1e12 + 0.5, 999_999_999_999, -12_345_678, 0.125]
+    with opened(browser, server.page) as page:
+        found: list[Any] = page.evaluate(
+            """async values => {
+                const { number, precise } = await import("/static/dom.js")
+                const { RewardCurve } = await import("/static/curve.js")
+                const [place, list] = [document.createElement("div"), document.createElement("div")]
+                document.body.append(place, list)
+                const curve = new RewardCurve(place, list)
+                curve.take({ first: 0, dropped: 0, steps: [[0, 1, 1e300, 1], [0, 2, -3e300, 2]] })
+                curve.draw()
+                const labels = [...place.querySelectorAll("text")].map(one => one.textContent)
+                return [values.map(precise), values.map(number), labels, list.querySelector("li").textContent]
+            }""",
+            values,
+        )
+    precise, number, labels, episode = found
+    for value, text in [*zip(values, precise, strict=True), *zip(values[:-1], number, strict=False)]:
+        assert float(text.replace("−", "-").replace(",", "")) == pytest.approx(value, rel=1e-3)
+        assert len(text) <= 15
+    assert precise[5:] == ["999,999,999,999", "-12,345,678", "0.125"]
+    assert labels == ["1e300", "−2e300"]
+    assert episode == "Episode 0: −2e300 in 2 steps"

@@ -6,6 +6,7 @@ import time
 import urllib.parse
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 
 import pytest
@@ -93,6 +94,7 @@ def check_headers(response: Response) -> None:
 # The token.
 
 
+@pytest.mark.usefixtures("no_delay")
 @pytest.mark.parametrize("target", TARGETS)
 def test_without_the_token(target: str, locked: ServedPage) -> None:
     wrong = [
@@ -154,6 +156,30 @@ def test_with_the_token(locked: ServedPage) -> None:
     assert ask(locked.url, "/api/servers", headers).text == (
         '{"servers": [{"name": "127.0.0.1:9000", "path": ""}], "needs_token": true}'
     )
+
+
+@pytest.mark.parametrize("target", ["/", "/metrics", "/live"])
+def test_wrong_tokens_in_headers_wait_as_those_of_the_form(
+    target: str, locked: ServedPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever guesses gets one answer a second, and too many of them none; others notice nothing."""
+    monkeypatch.setattr(access, "_MAX_DELAYED", 2)
+    wrong: dict[str, str | None] = {"Authorization": "Bearer wrong"}
+
+    def guess() -> tuple[int, bool]:
+        began_s = time.monotonic()
+        status = try_target(locked, target, {**wrong}).status
+        return status, time.monotonic() - began_s >= 1.0
+
+    with ThreadPoolExecutor(5) as pool:
+        guesses = [pool.submit(guess) for _ in range(5)]
+        assert ask(locked.url, "/metrics", {"Authorization": f"Bearer {TOKEN}"}).status == 200
+        began_s = time.monotonic()
+        assert ask(locked.url, "/metrics").status == 401  # no token, no guess
+        assert time.monotonic() - began_s < 0.9
+        found = sorted(one.result() for one in guesses)
+    refused = 303 if target == "/" else 401
+    assert found == [(refused, True)] * 2 + [(429, False)] * 3
 
 
 def test_signing_in_and_out(locked: ServedPage) -> None:

@@ -154,3 +154,27 @@ def test_a_tick_draws_for_some_viewers_only(page: ServedPage, world: str, monkey
     assert max(map(sum, batches)) <= LARGE * 512**2
     assert all(len(batch) == 1 for batch in batches if max(batch) == LARGE * 512**2)
     assert max(map(len, batches)) == 2  # small ones are drawn together
+
+
+def test_memory_of_pictures_that_nobody_reads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten pictures of 12 MiB, twice each, would be 240 MiB. Small ones wait for none, nor does whoever comes later."""
+    monkeypatch.setattr(app, "_PICTURE_BYTES", 64 << 20)
+    with served_page(engine, WebOptions(web_control=True)) as page, viewing(page.url) as player:
+        player.send_json({"type": "play", "family": "maze", "settings": {"size": 5}})
+        world = player.next("playing")["world"]
+        views = [[world, 0, 0, "", "rgb"]]
+        player.send_json({"type": "watch", "number": 1, "views": views, "size": 64, "rate": 30})
+        player.next_picture()
+        before = page.server.process_bytes
+        silent = [never_reads(page, world) for _ in range(10)]
+        largest = 0
+        for _ in range(60):
+            player.next_picture()
+            largest = max(largest, page.server.process_bytes)
+        assert 20 << 20 < largest - before < 96 << 20
+        for one in silent:
+            one.close()
+        player.send_json({"type": "watch", "number": 2, "views": views * LARGE, "size": 512, "rate": 30})
+        while (picture := player.next_picture())[0]["watch"] != 2:
+            pass
+        assert len(picture[1]) == LARGE * 512**2 * 3

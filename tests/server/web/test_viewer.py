@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -84,6 +85,17 @@ def test_settings_are_shown_as_texts(page: ServedPage, viewer: RawSocket) -> Non
     assert hostile in text
     assert hostile not in ask(page.url, "/").text
     assert hostile not in ask(page.url, "/metrics").text
+
+
+def test_only_settings_that_are_taken_are_offered(viewer: RawSocket) -> None:
+    about, text = viewer.refused({**MAZE, "settings": {"foo": 1}})
+    assert (about, text.split(": ")[0]) == ("play", "unknown setting 'foo'")
+    offered = text.partition("expected some of ")[2].split(", ")
+    assert {"size", "goals", "action_repeat", "vary_seed"} < set(offered)
+    for name in ("lanes", "first_lane", "autoreset", "family", "seed"):
+        _, text = viewer.refused({**MAZE, "settings": {name: 1}})
+        assert re.match(f"setting '{name}' (of a world to play in: expected none|is given beside)", text)
+        assert name not in offered
 
 
 def test_pictures(viewer: RawSocket) -> None:
@@ -219,7 +231,7 @@ def test_playing(viewer: RawSocket, page: ServedPage, empty: dict[str, int]) -> 
         ({"type": "watch"}, "watch", "views: expected a list of 16 at most (--web-tiles)"),
         ({"type": "watch", "views": [0] * 17}, "watch", "views: expected a list of 16 at most"),
         ({"type": "watch", "views": [0] * 20_000}, "watch", "views: expected a list of 16 at most"),
-        ({"type": "watch", "views": [0]}, "watch", "a view: expected [world, lane, agent, camera, output], with"),
+        ({"type": "watch", "views": [0]}, "watch", "a view: expected [world, lane, agent, camera, output], lane"),
         ({"type": "watch", "views": [["w", 0.5, 0, "", ""]]}, "watch", "a view: expected"),
         ({"type": "watch", "views": [["w", True, 0, "", ""]]}, "watch", "a view: expected"),
         ({"type": "watch", "views": [["w", 10**30, 0, "", ""]]}, "watch", "a view: expected"),
