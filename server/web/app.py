@@ -119,7 +119,11 @@ class ServerPage(HttpServer):
     def _refusal(self) -> str:
         """Return why nobody else can watch now, "" if somebody can."""
         most = self._server.options.web_viewers
-        return f"{most} people are watching: expected no more (--web-viewers)" if self._server.viewers >= most else ""
+        return (
+            f"too many people are watching: expected {most} at most (--web-viewers)"
+            if self._server.viewers >= most
+            else ""
+        )
 
     async def _serve_live(self, request: web.Request) -> web.StreamResponse:
         if problem := self._refusal():

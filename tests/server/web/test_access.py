@@ -250,7 +250,7 @@ def test_more_viewers_than_are_allowed(engine: Engine) -> None:
             response = try_target(page, "/live", {})
             assert (response.status, response.text) == (
                 503,
-                "2 people are watching: expected no more (--web-viewers)\n",
+                "too many people are watching: expected 2 at most (--web-viewers)\n",
             )
         one.close()
         wait_for(lambda: page.server.viewers == 1, lambda: f"{page.server.viewers} viewers")
@@ -276,7 +276,11 @@ def test_the_list_of_servers_says_that_nobody_else_can_watch(engine: Engine) -> 
         entry = {"name": "127.0.0.1:9000", "path": ""}
         assert json.loads(ask(page.url, "/api/servers").text)["servers"] == [entry]
         with viewing(page.url):
-            full = {**entry, "problem": "1 people are watching: expected no more (--web-viewers)", "retry_s": 10}
+            full = {
+                **entry,
+                "problem": "too many people are watching: expected 1 at most (--web-viewers)",
+                "retry_s": 10,
+            }
             assert json.loads(ask(page.url, "/api/servers").text)["servers"] == [full]
         wait_for(lambda: page.server.viewers == 0, lambda: "a viewer is left")
         assert json.loads(ask(page.url, "/api/servers").text)["servers"] == [entry]

@@ -62,7 +62,7 @@ def test_a_page_above_the_limit_says_so(browser: Browser) -> None:
     ):
         hub.first_problems.result(20)
         expect(first.locator(TILES)).to_have_count(2)
-        why = f"{server.address} is not connected: 1 people are watching: expected no more (--web-viewers)."
+        why = f"{server.address} is not connected: too many people are watching: expected 1 at most (--web-viewers)."
         for other in (server.page, url):
             with opened(browser, other) as page:
                 expect(page.locator("#lost")).to_have_text(why)
