@@ -83,8 +83,9 @@ def write_varied_lanes(
         source, lane = from_lanes[k], lanes[k]
         _write_light(plan, numbers[k], from_table, source, table, lane)
         _write_sky(plan, numbers[k], steps[k], from_table, source, table, lane, texels)
-        first, to = from_table.first_row[source], table.first_row[lane]
-        for row in range(table.row_count[lane]):
+        # Unsigned: for signed indices numba would check at every access whether they are negative.
+        first, to = np.uint64(from_table.first_row[source]), np.uint64(table.first_row[lane])
+        for row in range(np.uint64(table.row_count[lane])):
             _write_row(plan, numbers[k], row, from_rows, first + row, rows, to + row)
 
 
@@ -97,7 +98,13 @@ def _vary_color(color: float, amount: float, number: float) -> float:
 
 @inlined
 def _write_row(
-    plan: VariationPlan, numbers: F64, row: int, from_rows: InstanceTable, source: int, rows: InstanceTable, to: int
+    plan: VariationPlan,
+    numbers: F64,
+    row: np.uint64,
+    from_rows: InstanceTable,
+    source: np.uint64,
+    rows: InstanceTable,
+    to: np.uint64,
 ) -> None:
     """Copy an instance row, the one of this index in its lane, with colour, texture and size varied."""
     mesh = from_rows.mesh[source]
@@ -111,18 +118,23 @@ def _write_row(
         at = plan.first[TEXTURES] + 2 * group
         if numbers[at] < plan.amounts[TEXTURES]:
             texture = plan.textures[np.int64(numbers[at + 1] * plan.textures.size)]
-    if plan.amounts[SIZES] > 0.0 and row >= plan.static_rows and plan.has_size[label] != 0:
+    if plan.amounts[SIZES] > 0.0 and np.int64(row) >= plan.static_rows and plan.has_size[label] != 0:
         kind = min(label, plan.label_count - 1)
         size = 2.0 ** (plan.amounts[SIZES] * (2.0 * numbers[plan.first[SIZES] + kind] - 1.0))
     for i in range(3):
-        color = np.float64(from_rows.color[source, i])
-        if plan.amounts[COLORS] > 0.0:
-            color = _vary_color(color, plan.amounts[COLORS], numbers[plan.first[COLORS] + 3 * group + i])
-        rows.color[to, i] = color
-        for j in range(3):
-            rows.pose[to, i, j] = from_rows.pose[source, i, j] * size
-        rows.pose[to, i, 3] = from_rows.pose[source, i, 3]
         rows.shine[to, i] = from_rows.shine[source, i]
+        rows.color[to, i] = from_rows.color[source, i]
+        for j in range(4):
+            rows.pose[to, i, j] = from_rows.pose[source, i, j]
+    if plan.amounts[COLORS] > 0.0:
+        at = plan.first[COLORS] + 3 * group
+        for i in range(3):
+            color = np.float64(from_rows.color[source, i])
+            rows.color[to, i] = _vary_color(color, plan.amounts[COLORS], numbers[at + i])
+    if size != 1.0:
+        for i in range(3):
+            for j in range(3):
+                rows.pose[to, i, j] = from_rows.pose[source, i, j] * size
     rows.texture[to], rows.label[to] = texture, label
     rows.shadow[to], rows.alpha[to] = from_rows.shadow[source], from_rows.alpha[source]
     rows.uv_scale[to, 0], rows.uv_scale[to, 1] = from_rows.uv_scale[source, 0], from_rows.uv_scale[source, 1]
