@@ -358,9 +358,12 @@ def _surface(scene: Scene, views: ViewTable, view: int, hits: Hits) -> Surface:
     normal = unit(np.where(mirror * dot(direction, plane)[:, None] > 0, -normal, normal))
     color = instances.color[rows].astype(np.float64)
     eye, backward = views.camera[view, :, 3].astype(np.float64), views.camera[view, :, 2].astype(np.float64)
-    lit, at_edge = _lit(scene, views, view, rows, point + eye, plane)
     is_opaque = instances.alpha[rows] >= OPAQUE_ALPHA  # shadows fall on nothing else
-    at_edge &= is_opaque
+    lit: dict[int, F64] = {}
+    at_edge = np.zeros(len(rows), np.bool_)
+    if is_opaque.any():
+        lit, at_edge = _lit(scene, views, view, rows, point + eye, plane)
+        at_edge &= is_opaque
     if not look.lamp_count:
         light = daylight(look, normal, np.where(is_opaque, lit.get(SUN, 1.0), 1.0))
         return Surface(point, depth, weights, normal, np.minimum(1, color * texel * light), at_edge)
