@@ -48,5 +48,5 @@ class Distraction:
 
     @property
     def has_sky(self) -> bool:
-        """Whether there is a sky box to be tinted."""
+        """True if there is a sky box to be tinted."""
         return self.sky != NO_TEXTURE
