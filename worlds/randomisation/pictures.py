@@ -50,7 +50,7 @@ class _Loaded:
     """Pictures and videos that were added to a library."""
 
     sets: dict[str, list[Clip]] = field(default_factory=dict)
-    """Those of each set, by its key."""
+    """Pictures and videos of each set, by its key."""
     files: dict[Path, Clip] = field(default_factory=dict)
     """The most frames that were read of each file or directory: sets with fewer of them share its textures."""
 

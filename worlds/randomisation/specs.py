@@ -1,4 +1,4 @@
-"""What can vary in a family: how many numbers are drawn for each variation, and the observations of them."""
+"""Variations that a family has: how many numbers are drawn for each, and the observations of them."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What viewers notice of a server that is busy, fails in part, stops, or has worlds that cannot be listed."""
+"""The live view of a server that is busy, fails in part, stops, or has worlds that cannot be listed."""
 
 import asyncio
 import errno
