@@ -180,8 +180,8 @@ def _draw_row(
         1.0,
         width,
         height,
-        seen[2],
-        seen[3],
+        0,
+        height,
         near,
         not is_spot,
         1.0,
@@ -190,6 +190,7 @@ def _draw_row(
     )
     triangles, continues = assets.triangle_corners, assets.triangle_continues
     triangle = assets.mesh_first_triangle[mesh]
+    # Of the whole map, not of what is seen: which triangles are joined must not depend on the band of the frame.
     selected_count = select_triangles(
         triangles,
         triangle,
